@@ -47,7 +47,7 @@ clients: install
 
 # Runs a program and writes its results as a page of the book, about the minimal set of operators.
 minimal: install
-	$(BIN)/python -m tests.book.minimal
+	PYTHONPATH=tests/support $(BIN)/python -m tests.book.minimal
 
 # The book, in build/docs/index.html.
 docs: $(VENV)/.docs
@@ -78,10 +78,10 @@ release-check:
 # Makes, builds and tests backends of another name in separate environments. first-day measures how long the steps of a
 # vendor's first day take.
 new-backend: install
-	$(BIN)/python -m tests.package.build_new_backend $(ARGS)
+	PYTHONPATH=tests/support $(BIN)/python -m tests.package.build_new_backend $(ARGS)
 
 first-day: install
-	$(BIN)/python -m tests.package.build_new_backend --first-day $(ARGS)
+	PYTHONPATH=tests/support $(BIN)/python -m tests.package.build_new_backend --first-day $(ARGS)
 
 # Because torch is named, pip refuses to replace it. timm has a folder of its own, with the torchvision that it needs: in
 # pip's index torchvision is built for CUDA, and transformers does not work with a torchvision whose operators are

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
+import programs
 import pytest
-from environments import Environment, device_under_test, run
+from environments import Environment, device_under_test
+from programs import Run
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -91,10 +92,10 @@ def owner_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run_python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def run_python(tmp_path: Path) -> Run:
     """Runs code in a fresh process of this environment; keyword arguments are environment variables."""
 
-    return lambda code, **environment: run([sys.executable, "-c", code], tmp_path, environment)
+    return partial(programs.python, cwd=tmp_path)
 
 
 # ---- What the tests of libopenreg.so share. Importing openreg_c loads the library: fixtures do it when they run.

@@ -14,7 +14,6 @@ import importlib.metadata
 import os
 import re
 import shutil
-import subprocess
 import sysconfig
 import venv
 import zipfile
@@ -23,11 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import programs
 import pytest
 import torch
 import yaml
 from cuda_builds import AS_CUDA
-from environments import Environment, at_once
+from environments import Environment
+from programs import Done, at_once
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "ci"
@@ -111,19 +112,11 @@ class Machine:
             self.caches[key] = Path(shutil.copytree(path, self.folder / "caches" / str(len(self.caches))))
         return ran
 
-    def run(self, script: str, project: Path, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    def run(self, script: str, project: Path, variables: Mapping[str, str]) -> Done:
         ours = re.compile("OPENREG_|TORCH_OPENREG_|TEST_DEVICE|PYTHON|SKBUILD_")
-        inherited = {name: value for name, value in os.environ.items() if not ours.match(name)}
         paths = {"PATH": f"{self.folder}/python/bin:{os.environ['PATH']}", "HOME": str(self.folder / "home")}
-        return subprocess.run(
-            ["bash", "-e", "-c", script],
-            cwd=project,
-            env=inherited | paths | dict(variables),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=600,
-        )
+        others = {name: None for name in os.environ if ours.match(name)}
+        return programs.run("bash", "-e", "-c", script, cwd=project, merged=True, **(others | paths | dict(variables)))
 
 
 def make_wheel(folder: Path) -> Path:
@@ -174,7 +167,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> str:
 
     def git(*arguments: str) -> None:
         identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
-        subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
+        programs.run("git", *identity, *arguments, cwd=folder, status=0)
 
     git("init")
     git("add", ".")

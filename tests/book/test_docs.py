@@ -16,7 +16,6 @@ import os
 import pkgutil
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -24,9 +23,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import programs
 import pytest
 import torch
-from environments import Environment, run
+from environments import Environment
+from programs import Done
 from sybil import Example, Sybil
 from sybil.parsers.myst import CodeBlockParser, PythonCodeBlockParser
 
@@ -61,14 +62,7 @@ def run_console(example: Example) -> None:
         command = lines.replace("\n> ", "\n")
         if is_for_another_pytorch(command):
             continue
-        result = subprocess.run(
-            ["bash", "-c", command],
-            cwd=ROOT,
-            env={**os.environ, "PATH": path},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        result = programs.run("bash", "-c", command, cwd=ROOT, PATH=path, merged=True)
         if not doctest.OutputChecker().check_output(expected, result.stdout, OPTIONS):
             raise AssertionError(f"$ {command}\nExpected:\n{expected}\nGot:\n{result.stdout}")
 
@@ -109,7 +103,7 @@ def test_the_devices_to_test_are_those_of_the_machine(
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
     folder = tmp_path_factory.mktemp("book")
     command = [
         sys.executable,
@@ -123,7 +117,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Co
         DOCS,
         folder / "html",
     ]
-    return folder / "html", subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return folder / "html", programs.run(*command, merged=True)
 
 
 @pytest.mark.slow
@@ -142,11 +136,11 @@ def test_an_unbuilt_checkout_says_that_it_is_not_built(empty_environment: Enviro
          f"torch_openreg failed in check_build: ImportError: {sentence}"),
         (["-c", "import torch_openreg; torch_openreg.__version__"], f"ImportError: {sentence}\n"),
     ):  # fmt: skip
-        result = run([empty_environment.python, *arguments], checkout, {"TMPDIR": str(checkout)})
+        result = programs.run(empty_environment.python, *arguments, cwd=checkout, TMPDIR=str(checkout))
         assert result.returncode and error in result.stderr, result.stderr
 
 
-def test_the_book_builds_without_a_warning(built: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_the_book_builds_without_a_warning(built: tuple[Path, Done]) -> None:
     result = built[1]
     assert (result.returncode, result.stdout) == (0, "")
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
+import shutil
 import sys
 from functools import partial
 from pathlib import Path
 
+import programs
 import pytest
-from environments import at_once, run
+from programs import at_once
 
 pytestmark = pytest.mark.slow
 
@@ -29,21 +30,14 @@ PROJECTS = {
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Package of an example -> the folder, for PYTHONPATH, in which pip has installed the example."""
     root = tmp_path_factory.mktemp("examples")
-    # Two builds run at a time. Each build, with pip and setuptools, takes a second.
     quiet = ["--quiet", "--disable-pip-version-check", "--no-build-isolation", "--no-deps", "--no-index"]
-    running = []
-    for name, project in PROJECTS.items():
+
+    def install(name: str) -> None:
         # A copy: setuptools leaves its build beside the sources.
-        source = root / "sources" / name
-        source.parent.mkdir(exist_ok=True)
-        subprocess.run(["cp", "-r", EXAMPLES / project, source], check=True)
-        command = [sys.executable, "-m", "pip", "install", *quiet, "--target", root / name, source]
-        running.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-        if len(running) % 2 == 0:
-            running[-2].wait()
-    for process in running:
-        output, _ = process.communicate(timeout=600)
-        assert process.returncode == 0, output
+        source = shutil.copytree(EXAMPLES / PROJECTS[name], root / "sources" / name)
+        programs.run(sys.executable, "-m", "pip", "install", *quiet, "--target", root / name, source, status=0)
+
+    at_once(*(partial(install, name) for name in PROJECTS))
     return {name: root / name for name in PROJECTS}
 
 
@@ -51,8 +45,7 @@ def python(folder: Path, code: str, **variables: str) -> str:
     """Runs code with the example on PYTHONPATH. torch_openreg, which would take PrivateUse1, is not loaded."""
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     variables = {"PYTHONPATH": path, "TORCH_OPENREG_AUTOLOAD": "0", **variables}
-    result = run([sys.executable, "-c", code], folder, variables)
-    assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
+    result = programs.python(code, cwd=folder, **variables, status=0, errors="")
     return result.stdout
 
 
@@ -207,7 +200,7 @@ def test_the_conformance_kit_finds_the_limits_of_the_python_backend_and_no_other
     # All limits show in the levels 0 to 3. A busy machine takes longer than the default limit of a check.
     options = ["--levels", "0-3", "--quick", "--no-sweeps", "--quiet", "--timeout", "600", "--json", results]
     command = ["-m", "torch_conformance", "--device", "ledger", *options]
-    result = run([sys.executable, *command], EXAMPLES, {"PYTHONPATH": path, "TORCH_OPENREG_AUTOLOAD": "0"})
+    result = programs.run(sys.executable, *command, cwd=EXAMPLES, PYTHONPATH=path, TORCH_OPENREG_AUTOLOAD="0")
     assert result.returncode == 1, result.stderr
     checks = json.loads(results.read_text())["checks"]
     assert {check["name"] for check in checks if check["result"] == "passed"} > {"trains/modules/mlp"}

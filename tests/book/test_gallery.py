@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import programs
 import pytest
-from environments import environment_without_switches
+from programs import Done
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "test" / "gallery.md").read_text()
@@ -28,10 +27,10 @@ def without_the_device(text: str) -> str:
     return re.sub("openreg|cuda|PrivateUse1", "DEVICE", text, flags=re.I)
 
 
-def run(path: Path, settings: str) -> subprocess.CompletedProcess[str]:
-    environment = environment_without_switches() | {"TORCH_OPENREG_AS": os.environ.get("TORCH_OPENREG_AS", "")}
-    environment |= dict(setting.split("=", 1) for setting in settings.split())
-    return programs.run([sys.executable, path], env=environment, timeout=600)
+def run(path: Path, settings: str) -> Done:
+    variables = {"TORCH_OPENREG_AS": os.environ.get("TORCH_OPENREG_AS", "")}
+    variables |= dict(setting.split("=", 1) for setting in settings.split())
+    return programs.run(sys.executable, path, clean=True, **variables)
 
 
 def test_the_gallery_and_its_page_have_twenty_bugs() -> None:

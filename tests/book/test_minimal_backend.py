@@ -6,8 +6,9 @@ import os
 import sys
 from pathlib import Path
 
+import programs
 import pytest
-from environments import run
+from programs import PYTEST
 
 pytestmark = pytest.mark.slow
 
@@ -20,17 +21,12 @@ def test_a_small_backend_is_installed_under_another_name_and_passes_its_own_test
 ) -> None:
     project, installed = tmp_path / "project", tmp_path / "installed"
     command = [sys.executable, "-m", "torch_openreg", "new", "acme", f"--{kind}", "--output", project]
-    written = run(command, tmp_path, {"PYTHONPATH": str(ROOT)})
-    assert (written.returncode, written.stderr) == (0, "")
+    programs.run(*command, cwd=tmp_path, PYTHONPATH=str(ROOT), status=0, errors="")
     quiet = ["--quiet", "--disable-pip-version-check", "--no-build-isolation", "--no-deps", "--no-index"]
     # The build of the minimal backend takes 20 seconds of one core.
     install = [sys.executable, "-m", "pip", "install", *quiet, "--target", installed, project]
-    built = run(install, tmp_path, {"ACME_STEP": step})
-    assert built.returncode == 0, built.stdout + built.stderr
+    programs.run(*install, cwd=tmp_path, ACME_STEP=step, status=0)
     # torch_openreg, which would take PrivateUse1, is not loaded.
     variables = {"PYTHONPATH": os.fspath(installed), "TORCH_OPENREG_AUTOLOAD": "0"}
-    result = run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", project / "tests"], tmp_path, variables
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
+    result = programs.run(*PYTEST, project / "tests", cwd=tmp_path, status=0, **variables)
     assert f"{tests} passed" in result.stdout

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
+
+import programs
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -17,7 +18,7 @@ def test_the_tree_has_a_line_for_each_folder_and_no_other() -> None:
         parent = parent if indent else names
         folders |= {f"{parent}/{names}"} if indent else set(names.split(", "))
     assert [name for name in sorted(folders) if not (ROOT / name).is_dir()] == []
-    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
+    files = programs.run("git", "ls-files", cwd=ROOT).stdout.splitlines()
     there = {file.partition("/")[0] for file in files if "/" in file and not file.startswith(".")}
     there |= {f"csrc/{path.name}" for path in (ROOT / "csrc").iterdir() if path.is_dir()}
     assert [name for name in sorted(there) if not any(f"{each}/".startswith(f"{name}/") for each in folders)] == []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import programs
 import pytest
-from environments import run
 
 FOLDER = Path(__file__).parents[2] / "examples" / "tutorials"
 # Each tutorial, with each execution mode that it describes.
@@ -33,5 +33,4 @@ def test_every_tutorial_is_run() -> None:
 )
 def test_a_tutorial_runs_in_each_mode_that_it_describes(name: str, mode: str, tmp_path: Path) -> None:
     environment = {"OPENREG_EXECUTION": mode, "TORCH_EXTENSIONS_DIR": str(tmp_path)}
-    result = run([sys.executable, FOLDER / f"{name}.py"], tmp_path, environment)
-    assert result.returncode == 0, result.stdout + result.stderr
+    programs.run(sys.executable, FOLDER / f"{name}.py", cwd=tmp_path, **environment, status=0)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 from comparison import DEVICE, PRELUDE
-from compiled import COMPILES_STANDALONE, MODES, RECORDS_EVENTS, Python, assert_all_agree, output_of, reports, runner
-from environments import SUPPORT
+from compiled import COMPILES_STANDALONE, MODES, RECORDS_EVENTS, assert_all_agree, output_of, reports, runner
+from programs import SUPPORT, Done, Run
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def python(inductor_cache: Path, tmp_path: Path) -> Python:
+def python(inductor_cache: Path, tmp_path: Path) -> Run:
     environment = {"TORCHINDUCTOR_CACHE_DIR": str(inductor_cache), "PYTHONPATH": SUPPORT}
     return runner(tmp_path / "program.py", f"{PRELUDE}\nDEVICE = {DEVICE!r}\n", **environment)
 
@@ -53,7 +52,7 @@ def test_programs_agree_with_eager_with_dynamic_shapes(inductor_cache: Path) -> 
     assert_all_agree(reports(inductor_cache, "--dynamic", "true", *names), names)
 
 
-def test_several_threads_add_with_atens_kernel_and_not_atomically_as_on_the_cpu(python: Python) -> None:
+def test_several_threads_add_with_atens_kernel_and_not_atomically_as_on_the_cpu(python: Run) -> None:
     code = """
         from torch._inductor.utils import run_and_get_code
 
@@ -72,7 +71,7 @@ def test_several_threads_add_with_atens_kernel_and_not_atomically_as_on_the_cpu(
 
 
 @pytest.mark.slow
-def test_max_autotune_tries_the_templates_of_the_cpu(python: Python) -> None:
+def test_max_autotune_tries_the_templates_of_the_cpu(python: Run) -> None:
     code = """
         import torch._inductor.config as config
         from torch._dynamo.utils import counters
@@ -93,7 +92,7 @@ def test_max_autotune_tries_the_templates_of_the_cpu(python: Python) -> None:
 
 
 @pytest.mark.slow
-def test_the_template_of_a_matrix_product_declares_its_operands(python: Python) -> None:
+def test_the_template_of_a_matrix_product_declares_its_operands(python: Run) -> None:
     code = """
         import openreg_c as c
         import torch._inductor.config as config
@@ -117,7 +116,7 @@ def test_the_template_of_a_matrix_product_declares_its_operands(python: Python) 
 # ---- what importing costs ------------------------------------------------------------------------------------------
 
 
-def test_import_torch_imports_nothing_of_the_compiler(python: Python) -> None:
+def test_import_torch_imports_nothing_of_the_compiler(python: Run) -> None:
     code = """
         import sys
         compiler = ("torch._dynamo", "torch._inductor", "torch_openreg._inductor")
@@ -131,7 +130,7 @@ def test_import_torch_imports_nothing_of_the_compiler(python: Python) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
-def test_compiled_kernels_pass_the_door_and_declare_what_they_write(python: Python, mode: str) -> None:
+def test_compiled_kernels_pass_the_door_and_declare_what_they_write(python: Run, mode: str) -> None:
     code = f"""
         import sys
         sys.path.insert(0, {str(ROOT)!r})
@@ -156,7 +155,7 @@ def test_compiled_kernels_pass_the_door_and_declare_what_they_write(python: Pyth
     assert [line for line in lines if not line.endswith("True []")] == []
 
 
-def test_what_a_kernel_reads_and_writes_is_told_to_the_byte(python: Python) -> None:
+def test_what_a_kernel_reads_and_writes_is_told_to_the_byte(python: Run) -> None:
     code = """
         import openreg_c as c
 
@@ -175,7 +174,7 @@ def test_what_a_kernel_reads_and_writes_is_told_to_the_byte(python: Python) -> N
     assert output_of(python(code)) == "graph_0_cpp_fused_add_sin_slice_0 [('x', 140, 1), ('y', 10, 1), ('z', 80, 2)]"
 
 
-def test_the_failure_of_a_kernel_names_the_graph_and_the_kernel(python: Python) -> None:
+def test_the_failure_of_a_kernel_names_the_graph_and_the_kernel(python: Run) -> None:
     code = """
         torch.set_num_threads(1)
         compiled = torch.compile(lambda x, y: x // y)
@@ -198,7 +197,7 @@ def test_the_failure_of_a_kernel_names_the_graph_and_the_kernel(python: Python) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["inline", "async"])
-def test_an_index_out_of_bounds_names_the_graph_and_the_kernel(python: Python, mode: str) -> None:
+def test_an_index_out_of_bounds_names_the_graph_and_the_kernel(python: Run, mode: str) -> None:
     code = """
         torch.set_num_threads(1)
         compiled = torch.compile(lambda x, index: x[index] * 2)
@@ -216,7 +215,7 @@ def test_an_index_out_of_bounds_names_the_graph_and_the_kernel(python: Python, m
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["inline", "async"])
-def test_a_kernel_that_faults_names_the_graph_and_the_kernel(python: Python, mode: str) -> None:
+def test_a_kernel_that_faults_names_the_graph_and_the_kernel(python: Run, mode: str) -> None:
     code = """
         import torch._inductor.config as config
         config.assert_indirect_indexing = False
@@ -238,13 +237,13 @@ def test_a_kernel_that_faults_names_the_graph_and_the_kernel(python: Python, mod
 
 @pytest.mark.slow
 @MODES
-def test_an_event_is_recorded_after_the_kernels_that_the_program_wrote_before_it(python: Python, mode: str) -> None:
+def test_an_event_is_recorded_after_the_kernels_that_the_program_wrote_before_it(python: Run, mode: str) -> None:
     assert output_of(python(RECORDS_EVENTS, OPENREG_EXECUTION=mode)).splitlines() == ["True"] * 3
 
 
 @pytest.mark.slow
 @MODES
-def test_the_value_of_a_pinned_cpu_scalar_is_read_at_the_call(python: Python, mode: str) -> None:
+def test_the_value_of_a_pinned_cpu_scalar_is_read_at_the_call(python: Run, mode: str) -> None:
     code = """
         from torch_openreg.openreg import sanitizer
 
@@ -261,7 +260,7 @@ def test_the_value_of_a_pinned_cpu_scalar_is_read_at_the_call(python: Python, mo
 
 
 @pytest.mark.slow
-def test_a_buffer_that_a_fused_kernel_makes_and_updates_is_not_read_unwritten(python: Python) -> None:
+def test_a_buffer_that_a_fused_kernel_makes_and_updates_is_not_read_unwritten(python: Run) -> None:
     code = """
         from torch_openreg.openreg import sanitizer
 
@@ -280,7 +279,7 @@ def test_a_buffer_that_a_fused_kernel_makes_and_updates_is_not_read_unwritten(py
 
 
 @pytest.mark.slow
-def test_streams_of_the_module_are_traced_and_the_current_device_is_guarded(python: Python) -> None:
+def test_streams_of_the_module_are_traced_and_the_current_device_is_guarded(python: Run) -> None:
     code = """
         from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -313,7 +312,7 @@ def test_streams_of_the_module_are_traced_and_the_current_device_is_guarded(pyth
 
 
 @pytest.mark.slow
-def test_functions_about_devices_are_traced_as_those_of_cuda(python: Python) -> None:
+def test_functions_about_devices_are_traced_as_those_of_cuda(python: Run) -> None:
     code = """
         from torch._dynamo.testing import EagerAndRecordGraphs
 
@@ -344,7 +343,7 @@ def test_functions_about_devices_are_traced_as_those_of_cuda(python: Python) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["inline", "async"])
-def test_a_compiled_kernel_refuses_memory_that_was_resized_to_0(python: Python, mode: str) -> None:
+def test_a_compiled_kernel_refuses_memory_that_was_resized_to_0(python: Run, mode: str) -> None:
     result = python(
         """
         double = torch.compile(lambda x: x * 2 + 1)
@@ -367,7 +366,7 @@ def test_a_compiled_kernel_refuses_memory_that_was_resized_to_0(python: Python, 
     assert last == "2.0"
 
 
-def test_without_a_cpp_compiler_one_sentence_says_what_to_install(python: Python, tmp_path: Path) -> None:
+def test_without_a_cpp_compiler_one_sentence_says_what_to_install(python: Run, tmp_path: Path) -> None:
     code = """
         try:
             torch.compile(lambda x: x + 1)(torch.ones(3, device=DEVICE))
@@ -396,7 +395,7 @@ CACHED = """
 
 @pytest.mark.slow
 def test_a_second_process_finds_the_graph_in_the_cache_but_not_after_what_it_depends_on_has_changed(
-    python: Python, tmp_path: Path
+    python: Run, tmp_path: Path
 ) -> None:
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
     one = CACHED.replace("SETTINGS", "torch.set_num_threads(1)")
@@ -429,9 +428,9 @@ ARTIFACTS = """
 
 @pytest.mark.slow
 def test_a_second_process_finds_the_graph_of_autograd_in_the_cache_and_in_saved_artifacts(
-    python: Python, tmp_path: Path
+    python: Run, tmp_path: Path
 ) -> None:
-    def run(cache: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(cache: str, **variables: str) -> Done:
         folder = str(tmp_path / cache)
         return python(ARTIFACTS, TORCHINDUCTOR_CACHE_DIR=folder, ARTIFACTS=str(tmp_path / "artifacts"), **variables)
 
@@ -443,7 +442,7 @@ def test_a_second_process_finds_the_graph_of_autograd_in_the_cache_and_in_saved_
 
 
 @pytest.mark.slow
-def test_a_checkpointed_region_draws_the_numbers_of_its_forward_again(python: Python) -> None:
+def test_a_checkpointed_region_draws_the_numbers_of_its_forward_again(python: Run) -> None:
     code = """
         from torch.utils.checkpoint import checkpoint
         import torch._inductor.config as config
@@ -464,7 +463,7 @@ def test_a_checkpointed_region_draws_the_numbers_of_its_forward_again(python: Py
 
 
 @pytest.mark.slow
-def test_the_backward_that_autograd_records_is_compiled_too(python: Python) -> None:
+def test_the_backward_that_autograd_records_is_compiled_too(python: Run) -> None:
     code = """
         from torch._dynamo.utils import counters
 
@@ -498,7 +497,7 @@ torch.testing.assert_close(train(DEVICE, True), train("cpu", False))
 
 
 @pytest.mark.slow
-def test_a_compiled_optimizer_keeps_its_state_on_the_device(python: Python) -> None:
+def test_a_compiled_optimizer_keeps_its_state_on_the_device(python: Run) -> None:
     output_of(python(NADAM))
 
 
@@ -510,7 +509,7 @@ print((b + 1).item())
 """
 
 
-def test_a_kernel_on_the_cpu_gets_no_device_memory(python: Python) -> None:
+def test_a_kernel_on_the_cpu_gets_no_device_memory(python: Run) -> None:
     assert output_of(python(MIXED)).splitlines() == [
         "RuntimeError: Expected all tensors to be on the same device, but a compiled kernel on the CPU would access a "
         f"tensor on {DEVICE}:0. Operators: _foreach_mul.",
@@ -519,7 +518,7 @@ def test_a_kernel_on_the_cpu_gets_no_device_memory(python: Python) -> None:
 
 
 @pytest.mark.parametrize("settings", ['"cpp_wrapper": True', '"max_autotune": True, "cpp_wrapper": True'])
-def test_a_cpp_wrapper_is_refused_in_one_sentence(python: Python, settings: str) -> None:
+def test_a_cpp_wrapper_is_refused_in_one_sentence(python: Run, settings: str) -> None:
     code = f"""
         try:
             torch.compile(lambda x: x + 1, options={{{settings}}})(torch.ones(3, device=DEVICE))
@@ -532,7 +531,7 @@ def test_a_cpp_wrapper_is_refused_in_one_sentence(python: Python, settings: str)
     )
 
 
-def test_aot_inductor_is_refused_in_one_sentence(python: Python, tmp_path: Path) -> None:
+def test_aot_inductor_is_refused_in_one_sentence(python: Run, tmp_path: Path) -> None:
     code = f"""
         class Model(torch.nn.Module):
             def forward(self, x):
@@ -558,7 +557,7 @@ def test_aot_inductor_is_refused_in_one_sentence(python: Python, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_what_standalone_compile_compiles_is_saved_and_loaded(python: Python, tmp_path: Path) -> None:
+def test_what_standalone_compile_compiles_is_saved_and_loaded(python: Run, tmp_path: Path) -> None:
     assert output_of(python(COMPILES_STANDALONE, ARTIFACT=str(tmp_path / "artifact"))) == f"{DEVICE}:0"
 
 
@@ -566,7 +565,7 @@ def test_what_standalone_compile_compiles_is_saved_and_loaded(python: Python, tm
 
 
 @pytest.mark.slow
-def test_an_exported_program_is_saved_loaded_and_run_with_other_shapes(python: Python) -> None:
+def test_an_exported_program_is_saved_loaded_and_run_with_other_shapes(python: Run) -> None:
     code = """
         import io
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
+import programs
 import pytest
 from cuda_builds import AS_CUDA
+from programs import Run
 
 pytestmark = AS_CUDA
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -29,8 +28,9 @@ def cuda(run_python: Run) -> Callable[..., list[str]]:
     """
 
     def run(code: str, **environment: str) -> list[str]:
-        result = run_python(HELPERS + textwrap.dedent(code), TORCH_OPENREG_AS="cuda", **environment)
-        assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
+        result = run_python(
+            HELPERS + textwrap.dedent(code), TORCH_OPENREG_AS="cuda", **environment, status=0, errors=""
+        )
         return result.stdout.splitlines()
 
     return run
@@ -206,7 +206,7 @@ def test_real_gpus_of_the_machine_are_not_these(tmp_path: Path, cuda: Cuda) -> N
             "\\n", "\n"
         )
     )
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "libnvidia-ml.so.1", source], check=True)
+    programs.run("cc", "-shared", "-fPIC", "-o", tmp_path / "libnvidia-ml.so.1", source, status=0)
     (tmp_path / "pynvml.py").write_text(
         "class NVMLError_DriverNotLoaded(Exception): pass\n"
         "def nvmlInit(): pass\n"
@@ -513,8 +513,7 @@ print("done")
     assert race.returncode == 1 and "CSAN detected a possible data race on tensor with data pointer" in race.stderr
     assert "Previous access by stream 0 during kernel:\naten::rand" in race.stderr  # the default stream is 0
     wait = "side.wait_stream(torch.cuda.current_stream())"
-    repaired = run_python(code.replace("WAIT", wait), TORCH_OPENREG_AS="cuda")
-    assert (repaired.returncode, repaired.stdout, repaired.stderr) == (0, "done\n", "")
+    run_python(code.replace("WAIT", wait), TORCH_OPENREG_AS="cuda", status=0, output="done\n", errors="")
 
 
 # ---- memory

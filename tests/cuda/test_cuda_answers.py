@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import re
 import sys
 from importlib import import_module
@@ -16,14 +15,13 @@ import pytest
 import tomllib
 from comparison import DEVICE
 from cuda_answers import ANSWERS, AREAS
-from environments import importing
+from programs import importing
 
 FOLDER = Path(__file__).parent
 RECORDED = {area: json.loads((ANSWERS / f"{area}.json").read_text())["answers"] for area in AREAS}
 # Under its own name the device has a module of its own, whose functions follow torch.accelerator too.
 OF_THIS_NAME = [a for a in AREAS if a != "lost" and (DEVICE == "cuda" or a not in ("devices", "streams"))]
 ENVIRONMENT = {
-    **os.environ,
     "PYTHONPATH": importing(__file__),
     "OPENREG_MODEL": "cuda-h100",
     "OPENREG_DEVICE_COUNT": "1",
@@ -48,8 +46,7 @@ def area_here(area: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "cuda_answers", "--device", DEVICE, "--ask", area, "0", "1000000"]
     # A GPU is still busy after a call. So is this device where work is queued.
     mode = {"OPENREG_EXECUTION": "async"} if area == "streams" else {}
-    result = programs.run(command, env=ENVIRONMENT | mode, timeout=600)
-    assert result.returncode == 0, result.stdout + result.stderr
+    result = programs.run(*command, **(ENVIRONMENT | mode), status=0)
     return dict(json.loads(line) for line in result.stdout.splitlines())
 
 
@@ -136,8 +133,7 @@ print(json.dumps([compared, wrong]))
 
 @pytest.mark.slow
 def test_operators_take_and_refuse_the_dtypes_that_they_take_and_refuse_on_the_gpu() -> None:
-    result = programs.run([sys.executable, "-c", CELLS], env=ENVIRONMENT, timeout=600)
-    assert result.returncode == 0, result.stdout + result.stderr
+    result = programs.python(CELLS, **ENVIRONMENT, status=0)
     compared, wrong = json.loads(result.stdout.splitlines()[-1])
     assert compared > 5000
     assert wrong == []

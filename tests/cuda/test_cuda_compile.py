@@ -9,19 +9,19 @@ from compiled import (
     COMPILES_STANDALONE,
     MODES,
     RECORDS_EVENTS,
-    Python,
     assert_all_agree,
     output_of,
     reports,
     runner,
 )
 from cuda_builds import AS_CUDA
+from programs import Run
 
 pytestmark = [AS_CUDA, pytest.mark.slow]
 
 
 @pytest.fixture
-def python(inductor_cache: Path, tmp_path: Path) -> Python:
+def python(inductor_cache: Path, tmp_path: Path) -> Run:
     environment = {"TORCH_OPENREG_AS": "cuda", "TORCHINDUCTOR_CACHE_DIR": str(inductor_cache)}
     return runner(tmp_path / "program.py", "import torch\n\nDEVICE = 'cuda'\n", **environment)
 
@@ -50,12 +50,12 @@ def test_programs_agree_with_eager_when_kernels_are_queued(inductor_cache: Path)
 
 
 @MODES
-def test_an_event_is_recorded_after_the_kernels_that_the_program_wrote_before_it(python: Python, mode: str) -> None:
+def test_an_event_is_recorded_after_the_kernels_that_the_program_wrote_before_it(python: Run, mode: str) -> None:
     assert output_of(python(RECORDS_EVENTS, OPENREG_EXECUTION=mode)).splitlines() == ["True"] * 3
 
 
 @MODES
-def test_a_block_of_torch_cuda_stream_is_traced_in_one_graph(python: Python, mode: str) -> None:
+def test_a_block_of_torch_cuda_stream_is_traced_in_one_graph(python: Run, mode: str) -> None:
     code = """
     side = torch.cuda.Stream()
 
@@ -73,7 +73,7 @@ def test_a_block_of_torch_cuda_stream_is_traced_in_one_graph(python: Python, mod
     assert output_of(python(code, OPENREG_EXECUTION=mode)).strip() == str([True] * 5)
 
 
-def test_what_standalone_compile_compiles_is_saved_and_loaded(python: Python, tmp_path: Path) -> None:
+def test_what_standalone_compile_compiles_is_saved_and_loaded(python: Run, tmp_path: Path) -> None:
     assert output_of(python(COMPILES_STANDALONE, ARTIFACT=str(tmp_path / "artifact"))) == "cuda:0"
 
 
@@ -84,7 +84,7 @@ def test_what_standalone_compile_compiles_is_saved_and_loaded(python: Python, tm
         ("associative_scan", "torch.compile(lambda q: associative_scan(torch.add, q, 0))(q)"),
     ],
 )
-def test_what_inductor_writes_in_triton_is_refused_in_one_sentence(python: Python, name: str, call: str) -> None:
+def test_what_inductor_writes_in_triton_is_refused_in_one_sentence(python: Run, name: str, call: str) -> None:
     code = f"""
         from torch._higher_order_ops.associative_scan import associative_scan
         from torch.nn.attention.flex_attention import flex_attention
@@ -102,7 +102,7 @@ def test_what_inductor_writes_in_triton_is_refused_in_one_sentence(python: Pytho
     )
 
 
-def test_inductor_says_once_that_no_graph_is_captured(python: Python) -> None:
+def test_inductor_says_once_that_no_graph_is_captured(python: Run) -> None:
     code = """
         print(torch.compile(lambda x: x + 1, mode="reduce-overhead")(torch.ones(2, device=DEVICE)).tolist())
     """
@@ -113,7 +113,7 @@ def test_inductor_says_once_that_no_graph_is_captured(python: Python) -> None:
     ]
 
 
-def test_settings_that_ask_for_kernels_of_triton_change_nothing(python: Python) -> None:
+def test_settings_that_ask_for_kernels_of_triton_change_nothing(python: Run) -> None:
     code = """
         import torch._inductor.config as config
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import programs
 import pytest
 from cuda_builds import AS_CUDA
-from environments import run
 
 pytestmark = AS_CUDA
 
@@ -94,12 +94,9 @@ dist.destroy_process_group()
 def start_two(folder: Path, program: str, mode: str = "inline", **environment: str) -> list[str]:
     """The lines that two processes of the program print."""
     (folder / "program.py").write_text(program)
-    result = run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "program.py"],
-        folder,
-        {"TORCH_OPENREG_AS": "cuda", "OPENREG_EXECUTION": mode, "OMP_NUM_THREADS": "1", **environment},
-    )
-    assert result.returncode == 0, result.stderr
+    command = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "program.py")
+    variables = {"TORCH_OPENREG_AS": "cuda", "OPENREG_EXECUTION": mode, "OMP_NUM_THREADS": "1", **environment}
+    result = programs.run(*command, cwd=folder, status=0, **variables)
     return result.stdout.splitlines()
 
 
@@ -140,8 +137,7 @@ for draw in (x.uniform_, x.normal_, x.bernoulli_, dropout, lambda: torch.rand_li
     print(found[0] == found[1] != found[2], end=" ")
 dist.destroy_process_group()
 """
-    result = run([sys.executable, "-c", program], tmp_path, {"TORCH_OPENREG_AS": "cuda"})
-    assert (result.returncode, result.stdout) == (0, "True True True True True "), result.stderr
+    programs.python(program, cwd=tmp_path, TORCH_OPENREG_AS="cuda", status=0, output="True True True True True ")
 
 
 ERRORS = """

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
+import programs
 from cuda_builds import AS_CUDA
-from environments import Environment, run
+from environments import Environment
+from programs import Done
 
 
-def doctor(environment: Environment, **variables: str) -> subprocess.CompletedProcess[str]:
-    return run([environment.python, "-m", "torch_openreg", "doctor"], environment.folder, variables)
+def doctor(environment: Environment, **variables: str) -> Done:
+    return programs.run(environment.python, "-m", "torch_openreg", "doctor", cwd=environment.folder, **variables)
 
 
 @AS_CUDA

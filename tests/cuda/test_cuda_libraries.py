@@ -7,9 +7,9 @@ import sys
 import textwrap
 from pathlib import Path
 
+import programs
 import pytest
 from cuda_builds import AS_CUDA
-from environments import run
 from libraries import REASON
 
 pytestmark = [AS_CUDA, pytest.mark.slow]
@@ -29,8 +29,7 @@ def cuda(folder: Path, program: str, *needed: str, devices: str = "0", **variabl
         if importlib.util.find_spec(name) is None:
             pytest.skip(REASON)
     settings = {"TORCH_OPENREG_AS": "cuda", "CUDA_VISIBLE_DEVICES": devices, "OMP_NUM_THREADS": "1", **variables}
-    result = run([sys.executable, "-c", COMMON + textwrap.dedent(program)], folder, settings)
-    assert result.returncode == 0, result.stdout + result.stderr
+    result = programs.python(COMMON + textwrap.dedent(program), cwd=folder, **settings, status=0)
     return result.stdout.splitlines()
 
 

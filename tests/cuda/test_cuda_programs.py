@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cuda_builds import AS_CUDA
+from programs import Run
 
 pytestmark = AS_CUDA
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
 MODES = pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 
 

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import programs
 import pytest
 from cuda_builds import AS_CUDA
+from programs import PYTEST, Run
 from sweep import report
 from sweep.__main__ import sweep
 
 pytestmark = AS_CUDA
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 ROOT = Path(__file__).parents[2]
 
 
 def output_of(run_python: Run, code: str) -> Any:
     """The value that a program on the face cuda prints as JSON."""
-    result = run_python("import json, torch\n" + code, TORCH_OPENREG_AS="cuda")
-    assert (result.returncode, result.stderr) == (0, "")
+    result = run_python("import json, torch\n" + code, TORCH_OPENREG_AS="cuda", status=0, errors="")
     return json.loads(result.stdout)
 
 
@@ -276,21 +272,17 @@ AS_IN_MODES = ("--device", "cuda", "--openreg-as=cuda")
 def test_tests_run_under_this_name_in_every_mode() -> None:
     files = ["tests/operators/test_copy.py", "tests/operators/test_views.py", "tests/runtime/test_streams_events.py"]
     for mode in ("inline", "async", "chaos"):
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *AS_IN_MODES]
-        result = programs.run([*command, "--execution", mode, *files], cwd=ROOT, timeout=600)
-        assert result.returncode == 0, result.stdout[-3000:]
+        programs.run(*PYTEST, *AS_IN_MODES, "--execution", mode, *files, cwd=ROOT, status=0)
 
 
 @pytest.mark.slow
 def test_traces_and_memory_pages_are_right_on_this_face() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *AS_IN_MODES]
     files = [
         "tests/runtime/test_profiler.py",
         "tests/runtime/test_profiler_trace.py",
         "tests/tools/test_memory_pages.py",
     ]
-    result = programs.run([*command, *files], cwd=ROOT, timeout=600)
-    assert result.returncode == 0, result.stdout[-3000:]
+    result = programs.run(*PYTEST, *AS_IN_MODES, *files, cwd=ROOT, status=0)
     assert " skipped" not in result.stdout
 
 
@@ -312,8 +304,7 @@ print(json.dumps(answers))
 def test_a_traced_convolution_computes_with_the_input_that_it_is_given(run_python: Run, device: str, face: str) -> None:
     # PyTorch's tracer records _convolution, not convolution: DONT_RECORD_TRACE in tools/autograd/gen_trace_type.py.
     code = "import json, warnings\nwarnings.simplefilter('ignore')\nimport torch\n" + TRACED
-    result = run_python(code, TORCH_OPENREG_AS=face, TRACED_ON=device)
-    assert result.returncode == 0, result.stderr
+    result = run_python(code, TORCH_OPENREG_AS=face, TRACED_ON=device, status=0)
     answers = json.loads(result.stdout)
     assert len(answers) == 18 and all(answers.values()), answers
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 
 import plugins
+import programs
 import pytest
 import torch
 from cuda_builds import AS_CUDA
-from environments import Environment, at_once, environment_without_switches, run, run_tool
+from environments import Environment
+from programs import Done, at_once
 
 USE = "x = torch.ones(2, device='cuda'); print(x.is_cuda, (x + x).cpu().tolist())"
 USED = "True [2.0, 2.0]\n"
@@ -29,8 +30,7 @@ OWN_NAME = ' unset TORCH_OPENREG_AS and use the device by its own name, "openreg
 
 def warning_of(environment: Environment, code: str, *options: str, **variables: str) -> tuple[str, str]:
     """The output and the one warning of a program in which the start fails."""
-    result = environment.start(code, *options, **{"TORCH_OPENREG_AS": "cuda", **variables})
-    assert result.returncode == 0, result.stderr
+    result = environment.start(code, *options, **{"TORCH_OPENREG_AS": "cuda", **variables}, status=0)
     (message,) = re.findall(r"RuntimeWarning: (.*)\n", result.stderr)
     return result.stdout, message
 
@@ -255,7 +255,7 @@ def test_hooks_that_are_not_pytorchs_stub_are_left_alone(shared_environment: Env
     source.write_text(OTHER_HOOKS)
     folder = Path(torch.__file__).parent
     compiler = ["g++", "-std=c++20", "-O0", "-fPIC", "-shared", f"-I{folder}/include", f"-L{folder}/lib"]
-    run_tool(*compiler, f"-Wl,-rpath,{folder}/lib", source, "-o", library, "-lc10", "-ltorch_cpu")
+    programs.run(*compiler, f"-Wl,-rpath,{folder}/lib", source, "-o", library, "-lc10", "-ltorch_cpu", status=0)
     # `import torch` already asks for the hooks, so the library comes first.
     code = f"""
 import ctypes; ctypes.CDLL({str(library)!r})
@@ -264,14 +264,7 @@ from torch_openreg import openreg
 try: openreg.synchronize()
 except RuntimeError as error: print(error)
 """
-    # Not environment.start(): its processes begin with a torch that is imported.
-    result = subprocess.run(
-        [shared_environment.python, "-c", code],
-        cwd=tmp_path,
-        env={**environment_without_switches(), "TORCH_OPENREG_AS": "cuda"},
-        capture_output=True,
-        text=True,
-    )
+    result = programs.run(shared_environment.python, "-c", code, cwd=tmp_path, clean=True, TORCH_OPENREG_AS="cuda")
     message = (
         'The simulated device "cuda" is not available: torch_openreg failed in check_hooks: RuntimeError: PyTorch '
         "cannot be given the device's hooks: another library has given PyTorch CUDA's hooks. Do not load that library, "
@@ -317,8 +310,8 @@ sys.exit(3)
 """
 
 
-def run_command(folder: Path, *arguments: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    return run([sys.executable, *options, "-m", "torch_openreg", "run", *arguments], folder, {})
+def run_command(folder: Path, *arguments: str, options: tuple[str, ...] = ()) -> Done:
+    return programs.run(sys.executable, *options, "-m", "torch_openreg", "run", *arguments, cwd=folder)
 
 
 @pytest.fixture
@@ -345,7 +338,7 @@ def test_run_executes_a_module_and_passes_on_the_options_of_python(program: Path
 @AS_CUDA
 def test_run_is_a_console_script_too(program: Path) -> None:
     script = Path(sys.executable).with_name("torch-openreg")
-    result = run([script, "run", "--as", "cuda", "--device-count", "1", "program.py"], program, {})
+    result = programs.run(script, "run", "--as", "cuda", "--device-count", "1", "program.py", cwd=program)
     assert (result.returncode, result.stdout) == (3, "[] True 1 None\nFalse __main__ program.py\n")
 
 

@@ -5,17 +5,16 @@ Each program runs in a process of its own. It must do what PyTorch's source says
 
 from __future__ import annotations
 
-import subprocess
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cuda_builds import AS_CUDA
+from programs import Done, Run
 
 pytestmark = AS_CUDA
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 PREAMBLE = """
 import copy, io, pickle, re
@@ -42,10 +41,13 @@ def succeeds(run_python: Run) -> Callable[..., None]:
 
     def run(code: str, **environment: str) -> None:
         body = textwrap.indent(textwrap.dedent(code), "    ")
-        result = run_python(
-            f"{PREAMBLE}\nif __name__ == '__main__':\n{body}", **{"TORCH_OPENREG_AS": "cuda", **environment}
+        run_python(
+            f"{PREAMBLE}\nif __name__ == '__main__':\n{body}",
+            **{"TORCH_OPENREG_AS": "cuda", **environment},
+            status=0,
+            output="",
+            errors="",
         )
-        assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
     return run
 
@@ -301,9 +303,7 @@ def work(requests, replies):
 """
 
 
-def run_with_worker(
-    run_python: Run, folder: Path, worker: str, program: str, **variables: str
-) -> subprocess.CompletedProcess[str]:
+def run_with_worker(run_python: Run, folder: Path, worker: str, program: str, **variables: str) -> Done:
     """Runs ``program`` beside a spawned process that runs ``work(requests, replies)`` of ``worker``."""
     start = """
         import torch, worker

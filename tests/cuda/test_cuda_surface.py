@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import cuda_rows
 import cuda_surface
+import programs
 import pytest
 import torch
 from cuda_builds import AS_CUDA
@@ -91,10 +90,8 @@ def test_the_page_names_every_row_and_every_refusal() -> None:
 def cuda_face() -> dict[str, dict[str, str]]:
     """The JSON of one process. "rows": name -> its row. "answers": row -> "" if the row is true, else the result."""
     script = Path(cuda_rows.__file__)
-    environment = os.environ | {"TORCH_OPENREG_AS": "cuda", "OPENREG_DEVICE_COUNT": "2"}
     command = [sys.executable, "-W", "ignore", script]  # PyTorch warns of deprecated names
-    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
-    assert (result.returncode, result.stderr) == (0, "")
+    result = programs.run(*command, TORCH_OPENREG_AS="cuda", OPENREG_DEVICE_COUNT="2", status=0, errors="")
     return json.loads(result.stdout)
 
 

@@ -8,17 +8,16 @@ The names and their meaning are those of register_cuda_ops.cpp and cuda.h in PyT
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cuda_builds import AS_CUDA
+from programs import Run
 
 pytestmark = AS_CUDA
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Scripted = Callable[..., Any]
 
 
@@ -37,8 +36,7 @@ sys.path.insert(0, {str(tmp_path)!r})
 import scripted
 print(json.dumps(scripted.result))
 """
-        result = run_python(code, TORCH_OPENREG_AS="cuda", **environment)
-        assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
+        result = run_python(code, TORCH_OPENREG_AS="cuda", **environment, status=0, errors="")
         return json.loads(result.stdout)
 
     return run

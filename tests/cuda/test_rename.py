@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
+import programs
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -92,7 +92,7 @@ def test_what_is_compiled_once_has_no_name_of_a_device_type() -> None:
 def test_the_build_stops_at_a_name_that_the_table_lacks(tmp_path: Path) -> None:
     (tmp_path / "new.cpp").write_text("\nauto key = DispatchKey::FuncTorchPrivateUse1;\n")
     command = [sys.executable, NAMES_FILE, "rename", tmp_path, tmp_path / "target", "new.cpp"]
-    result = subprocess.run(command, capture_output=True, text=True)
+    result = programs.run(*command)
     assert (result.returncode, result.stderr) == (
         1,
         "torch_openreg/_cuda/csrc/names.py has no name on CUDA for:\nnew.cpp:2: FuncTorchPrivateUse1\n",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
+import programs
 import pytest
 from openreg_process import LIBRARY_SOURCES, cpp_compiler
 
@@ -63,7 +63,7 @@ int main() {
 
 
 def cmake(*arguments: object) -> None:
-    subprocess.run(["cmake", *map(str, arguments)], check=True, capture_output=True)
+    programs.run("cmake", *map(str, arguments), status=0)
 
 
 def build(sources: Path, folder: Path) -> Path:
@@ -74,7 +74,7 @@ def build(sources: Path, folder: Path) -> Path:
 
 
 def run(program: Path, **variables: str) -> list[str]:
-    return subprocess.run([program], env=variables, capture_output=True, text=True).stdout.splitlines()
+    return programs.run(program, clean=True, **variables).stdout.splitlines()
 
 
 def test_nothing_outside_of_the_simulator_includes_its_files() -> None:
@@ -93,13 +93,13 @@ def test_the_library_builds_and_works_without_the_simulator(tmp_path: Path) -> N
     shutil.copytree(LIBRARY_SOURCES, sources)
     shutil.rmtree(sources / "csrc" / "simulator")
     library = build(sources, tmp_path / "build")  # -z defs: a symbol that is missing fails the build
-    exported = subprocess.run([shutil.which("nm"), "-D", "--defined-only", library], capture_output=True, text=True)
+    exported = programs.run(shutil.which("nm"), "-D", "--defined-only", library)
     assert "orMalloc" in exported.stdout and not re.search("orFault|orRequest|DeviceModel", exported.stdout)
 
     (tmp_path / "program.cpp").write_text(PROGRAM)
     program = tmp_path / "program"
     flags = ["-std=c++20", f"-I{sources / 'include'}", f"-Wl,-rpath,{library.parent}"]
-    subprocess.run([cpp_compiler(), *flags, tmp_path / "program.cpp", "-o", program, library], check=True)
+    programs.run(cpp_compiler(), *flags, tmp_path / "program.cpp", "-o", program, library, status=0)
     no_chaos = (
         "this build has no mode chaos: the folder third_party/openreg/csrc/simulator, which contains it, was absent"
     )

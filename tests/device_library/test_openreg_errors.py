@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import threading
 from pathlib import Path
 
+import programs
 import pytest
 from openreg_c import HostFn, call, get_int, lib, library_path
 from openreg_process import INCLUDE, LIBRARY_SOURCES, raises
@@ -19,7 +19,7 @@ def test_the_header_is_plain_c(tmp_path: Path) -> None:
         pytest.skip("needs a C compiler: cc, gcc or clang")
     (tmp_path / "program.c").write_text('#include "openreg.h"\nint main(void) { return orSuccess; }\n')
     flags = ("-std=c11", "-pedantic-errors", "-Wall", "-Wextra", "-Werror", f"-I{INCLUDE}")
-    subprocess.run([compiler, *flags, "-fsyntax-only", tmp_path / "program.c"], check=True)
+    programs.run(compiler, *flags, "-fsyntax-only", tmp_path / "program.c", status=0)
 
 
 def test_the_library_exports_its_header_and_nothing_else() -> None:
@@ -28,7 +28,7 @@ def test_the_library_exports_its_header_and_nothing_else() -> None:
     nm = shutil.which("nm")
     if nm is None:
         pytest.skip("needs nm (binutils)")
-    listing = subprocess.run([nm, "-D", "--defined-only", library_path()], capture_output=True, text=True, check=True)
+    listing = programs.run(nm, "-D", "--defined-only", library_path(), status=0)
     symbols = {line.split()[-1] for line in listing.stdout.splitlines() if line.split()[-2] in "TDB"}
     space = "occl"  # the namespace of the collectives, whose headers are C++
     mangled = {symbol: re.fullmatch(rf"_ZN{len(space)}{space}(\d+)(\w+)", symbol) for symbol in symbols}

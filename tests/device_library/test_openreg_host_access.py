@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
 from pathlib import Path
 
+import programs
 import pytest
 from openreg_process import compile_program, cpp_compiler, run_python
+from programs import Done
 
 REMEDY = (
     "Device memory cannot be dereferenced on the host: copy it first, tensor.cpu() in PyTorch, or orMemcpy in C; "
@@ -18,7 +19,7 @@ TOUCH = "pointer = malloc(4096); print(hex(pointer), flush=True)\n{}\nctypes.str
 PYTHON_SAYS = "Fatal Python error: Segmentation fault\n"
 
 
-def explained(result: subprocess.CompletedProcess[str]) -> bool:
+def explained(result: Done) -> bool:
     """Whether the process said once which address TOUCH accessed, and then died of SIGSEGV."""
     pointer = int(result.stdout.split()[0], 16)
     sentence = (
@@ -96,8 +97,7 @@ def test_a_sigsegv_from_another_process_ends_the_process_without_an_explanation(
 
 def test_an_ignored_signal_stays_ignored_but_a_fault_kills() -> None:
     ignore = "import signal; signal.signal(signal.SIGSEGV, signal.SIG_IGN)\n"
-    result = run_python(ignore + "malloc(1); os.kill(os.getpid(), 11); print('alive')")
-    assert (result.returncode, result.stdout, result.stderr) == (0, "alive\n", "")
+    run_python(ignore + "malloc(1); os.kill(os.getpid(), 11); print('alive')", status=0, output="alive\n", errors="")
     assert explained(run_python(ignore + TOUCH.format("")))
 
 
@@ -148,8 +148,7 @@ int main() {
 def test_a_handler_that_was_there_before_still_recovers(tmp_path: Path, kind: str) -> None:
     define = f"#define {kind[2:]}\n"
     program = compile_program(cpp_compiler(), tmp_path, define + RECOVERING)
-    result = subprocess.run([program], capture_output=True, text=True, timeout=600)
-    assert result.returncode == 0
+    result = programs.run(program, status=0)
     assert result.stdout.count("back with 11\n") == 3
     first, second, third = result.stderr.splitlines()
     assert re.fullmatch(

@@ -6,15 +6,12 @@ import ctypes
 import faulthandler
 import os
 import struct
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import programs
 import pytest
-from environments import SUPPORT
 from openreg_c import (
     IpcMemHandle,
     attributes,
@@ -23,12 +20,12 @@ from openreg_c import (
     ipc_handle,
     ipc_open,
     lib,
-    library_path,
     malloc,
     memory_info,
     upload,
 )
-from openreg_process import output_of, raises, run_python
+from openreg_process import output_of, peer, raises, run_python
+from programs import Peer
 
 MIB = 1 << 20
 
@@ -127,45 +124,25 @@ sys.stdin.readline()
 
 
 @pytest.fixture
-def owner() -> Iterator[subprocess.Popen[str]]:
+def owner() -> Iterator[Peer]:
     """A process that shares memory. It prints the handle, frees at the first line of input, and ends at the second."""
-    environment = os.environ | {"PYTHONPATH": SUPPORT, "OPENREG_LIBRARY": str(library_path())}
-    command = [sys.executable, "-c", "from openreg_c import *\n" + textwrap.dedent(OWNER)]
-    with subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-    ) as process:
+    with peer(OWNER) as process:
         yield process
-        process.kill()
-
-
-def said(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-def tell(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
 
 
 @pytest.mark.parametrize("ends", [False, True])
-def test_open_memory_outlives_its_owner_and_cannot_be_opened_afterwards(
-    owner: subprocess.Popen[str], ends: bool
-) -> None:
-    handle = bytes.fromhex(said(owner))
+def test_open_memory_outlives_its_owner_and_cannot_be_opened_afterwards(owner: Peer, ends: bool) -> None:
+    handle = bytes.fromhex(owner.read())
     pointer = ipc_open(handle)
     if ends:
-        owner.kill()
-        owner.wait()
+        programs.kill(owner.process)
     else:
-        tell(owner)
-        assert said(owner) == "freed"
+        assert owner.ask() == "freed"
     assert download(pointer, 5) == b"owner"
     upload(pointer, b"still")
     assert download(pointer, 5) == b"still"
     message = (
-        f"orIpcOpenMemHandle: process {owner.pid} has no such memory: it has freed the memory or has ended, or the "
+        f"orIpcOpenMemHandle: process {owner.process.pid} has no such memory: it has freed the memory or has ended, or the "
         "handle is damaged. A process must keep what it shares until it is opened"
     )
     call("orIpcCloseMemHandle", pointer)
@@ -275,8 +252,8 @@ def test_nobody_can_change_the_size_of_shared_memory(shared: tuple[int, bytes]) 
                 os.ftruncate(memory.fileno(), size)
 
 
-def test_memory_of_another_process_is_neither_freed_nor_sent_further(owner: subprocess.Popen[str]) -> None:
-    pointer = ipc_open(bytes.fromhex(said(owner)))
+def test_memory_of_another_process_is_neither_freed_nor_sent_further(owner: Peer) -> None:
+    pointer = ipc_open(bytes.fromhex(owner.read()))
     with raises(
         "orErrorInvalidValue", f"orFree: {pointer:#x} is memory of another process; orIpcCloseMemHandle closes it"
     ):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator
 
+import programs
 import pytest
-from environments import SUPPORT
-from openreg_c import call, get_pointer, ipc_event, ipc_event_handle, ipc_event_open, library_path
-from openreg_process import output_of, raises
+from openreg_c import call, get_pointer, ipc_event, ipc_event_handle, ipc_event_open
+from openreg_process import output_of, peer, raises
 from openreg_work import Waiter
+from programs import Peer
 
 COMMON = """
 def status(name, *arguments):
@@ -46,39 +44,15 @@ for line in sys.stdin:
 
 
 class Recorder:
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        assert process.stdout is not None
-        self.handle = bytes.fromhex(process.stdout.readline())
-
-    def __call__(self, line: str) -> str:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
-
-
-def python(code: str, mode: str = "async") -> subprocess.Popen[str]:
-    """A process that runs `code`, in an execution mode."""
-    environment = os.environ | {
-        "PYTHONPATH": SUPPORT,
-        "OPENREG_LIBRARY": str(library_path()),
-        "OPENREG_EXECUTION": mode,
-    }
-    return subprocess.Popen(
-        [sys.executable, "-c", "from openreg_c import *\n" + COMMON + code],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    def __init__(self, other: Peer) -> None:
+        self.process, self.ask = other.process, other.ask
+        self.handle = bytes.fromhex(other.read())
 
 
 @pytest.fixture
 def recorder() -> Iterator[Recorder]:
-    with python(RECORDER) as process:
+    with peer(COMMON + RECORDER, OPENREG_EXECUTION="async") as process:
         yield Recorder(process)
-        process.kill()
 
 
 WAITER = """
@@ -98,18 +72,16 @@ print("query", status("orEventQuery", event), status("orStreamQuery", s))
 @pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 def test_a_stream_waits_for_the_record_of_another_process(recorder: Recorder, mode: str) -> None:
     assert output_of(COMMON + f"print(status('orEventQuery', ipc_event_open({recorder.handle!r})))") == "orSuccess"
-    assert recorder("begin") == "recorded"
-    with python(WAITER.format(handle=recorder.handle), mode) as waiter:
-        assert waiter.stdout is not None
-        first = [waiter.stdout.readline(), waiter.stdout.readline()]
-        assert first == ["query orErrorNotReady\n", "stream orErrorNotReady\n"]
-        assert recorder("end") == "reached"
-        rest, _ = waiter.communicate("\n", timeout=600)
-        assert (waiter.returncode, rest) == (0, "query orSuccess orSuccess\n")
+    assert recorder.ask("begin") == "recorded"
+    with peer(COMMON + WAITER.format(handle=recorder.handle), OPENREG_EXECUTION=mode) as waiter:
+        assert [waiter.read(), waiter.read()] == ["query orErrorNotReady", "stream orErrorNotReady"]
+        assert recorder.ask("end") == "reached"
+        assert waiter.ask() == "query orSuccess orSuccess"
+        assert waiter.process.wait(programs.LIMIT) == 0
 
 
 def test_a_wait_for_a_process_that_ends_is_a_failure(recorder: Recorder) -> None:
-    assert recorder("begin") == "recorded"
+    assert recorder.ask("begin") == "recorded"
     code = f"""
     import os, signal
     event, s = ipc_event_open({recorder.handle!r}), stream()
@@ -136,11 +108,11 @@ def test_the_last_record_counts_whichever_process_made_it(recorder: Recorder) ->
     call("orEventSynchronize", event)
     print(status("orEventQuery", event))
     """
-    assert recorder("begin") == "recorded"
+    assert recorder.ask("begin") == "recorded"
     assert output_of(COMMON + textwrap.dedent(code)) == "orSuccess"
-    assert recorder("end") == "reached"
+    assert recorder.ask("end") == "reached"
     for _ in range(200):  # more records than the event's shared page holds
-        assert recorder("begin") == "recorded" and recorder("end") == "reached"
+        assert recorder.ask("begin") == "recorded" and recorder.ask("end") == "reached"
     assert output_of(COMMON + textwrap.dedent(code)) == "orSuccess"
 
 
@@ -177,17 +149,14 @@ def test_a_record_keeps_its_process_if_another_process_records_at_the_same_time(
     recorder: Recorder, stream: int, other: int, between: int
 ) -> None:
     event = ipc_event_open(recorder.handle)
-    with python(PAUSED_RECORDER.format(handle=recorder.handle)) as paused:
-        assert paused.stdin is not None and paused.stdout is not None
-        assert paused.stdout.readline() == "paused\n"
+    with peer(COMMON + PAUSED_RECORDER.format(handle=recorder.handle), OPENREG_EXECUTION="async") as paused:
+        assert paused.read() == "paused"
         for _ in range(between):
-            assert recorder("begin") == "recorded" and recorder("end") == "reached"
-        assert recorder("begin") == "recorded"
+            assert recorder.ask("begin") == "recorded" and recorder.ask("end") == "reached"
+        assert recorder.ask("begin") == "recorded"
         call("orStreamWaitEvent", stream, event, 0)
         call("orEventRecord", event, other)
-        paused.stdin.write("go on\n")
-        paused.stdin.flush()
-        assert paused.stdout.readline() == "recorded\n"
+        assert paused.ask("go on") == "recorded"
         recorder.process.kill()
         waiter = Waiter("orDeviceSynchronize")
         with raises(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import re
-import subprocess
 import textwrap
 import threading
 import time
 from pathlib import Path
 
+import programs
 import pytest
 from openreg_c import DEVICE_TO_DEVICE, HOST_TO_DEVICE, attributes, call, download, get_pointer, malloc, memory_info
 from openreg_process import compile_program, cpp_compiler, output_of, run_program, run_python
@@ -132,7 +132,7 @@ QUEUE_MUCH = """
     import faulthandler, sys, threading, time
     stream = get_pointer("orStreamCreate")
     pointer, pinned = malloc(1 << 20), get_pointer("orMallocHost", 1 << 20)
-    slow = HostFn(lambda _: time.sleep(0.2))
+    slow = HostFn(lambda _: time.sleep(2.5))
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(slow))  # queued work must outlive this module
     threading.Thread(target=call, args=("orLaunchHostFunc", stream, slow, None), daemon=True).start()
     time.sleep(0.02)
@@ -261,15 +261,13 @@ def test_calls_from_exit_handlers_and_destructors_are_safe(tmp_path: Path) -> No
         }
     """
     program = compile_program(cpp_compiler(), tmp_path, source)
-    result = subprocess.run([program], capture_output=True, text=True, timeout=600)
-    assert (result.returncode, result.stdout, result.stderr) == (0, "atexit 0\ndestructor 0\n", "")
+    programs.run(program, status=0, output="atexit 0\ndestructor 0\n", errors="")
 
 
 @pytest.mark.parametrize("execution", MODES)
 def test_a_process_that_exits_with_work_queued_ends_at_once(execution: str) -> None:
     started = time.monotonic()
-    result = run_python(QUEUE_MUCH, OPENREG_EXECUTION=execution)
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    run_python(QUEUE_MUCH, OPENREG_EXECUTION=execution, status=0, output="", errors="")
     assert time.monotonic() - started < 30  # all of the queued work would take 50 s
 
 

@@ -6,7 +6,6 @@ import contextlib
 import datetime
 import importlib
 import os
-import socket
 import subprocess
 import sys
 import traceback
@@ -15,15 +14,9 @@ from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
 
 import programs
-from environments import importing
+from programs import free_port, importing
 
 TIMEOUT = 300
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def serve(rank: int, size: int, port: int, backend: str | None, address: str) -> None:
@@ -69,8 +62,8 @@ class Group:
             with Listener() as listener:
                 arguments = (rank, size, port, backend, listener.address)
                 code = f"import {__name__}; {__name__}.serve{arguments}"
-                command = [sys.executable, "-c", code]
-                self.processes.append(programs.start(command, env=os.environ | variables | (environment or {})))
+                variables |= environment or {}
+                self.processes.append(programs.start(sys.executable, "-c", code, **variables))
                 self.pipes.append(listener.accept())
         for rank in range(size):
             self._receive(rank, 600)
@@ -101,4 +94,4 @@ class Group:
         for process in self.processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(30)
-            process.kill()
+            programs.kill(process)

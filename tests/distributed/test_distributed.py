@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,8 +9,8 @@ from pathlib import Path
 import distributed_collectives
 import programs
 import pytest
-from distributed_group import Group, free_port
-from environments import at_once
+from distributed_group import Group
+from programs import PYTEST, Done, at_once
 
 from torch_openreg._environment import all_variables
 
@@ -194,28 +190,23 @@ def test_ranks_with_different_hostids_cannot_share_memory(tmp_path: Path) -> Non
     store = dist.FileStore(sys.argv[1], 2)
     dist.init_process_group("occl", store=store, rank=int(sys.argv[2]), world_size=2)
     """
+    variables = {"OCCL_TRANSPORT": "shm"}
     ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(program), tmp_path / "store", str(rank)],
-            env=os.environ | {"OCCL_TRANSPORT": "shm", "OCCL_HOSTID": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        partial(programs.python, program, tmp_path / "store", str(rank), OCCL_HOSTID=str(rank), **variables)
         for rank in range(2)
     ]
-    for rank in ranks:
-        assert CANNOT_SHARE_MEMORY in rank.communicate(timeout=600)[1]
+    for rank in at_once(*ranks):
+        assert CANNOT_SHARE_MEMORY in rank.stderr
 
 
-def run_group_of_one(**variables: str) -> subprocess.CompletedProcess[str]:
+def run_group_of_one(**variables: str) -> Done:
     program = """
     import torch, torch.distributed as dist
     dist.init_process_group("occl", store=dist.HashStore(), rank=0, world_size=1)
     dist.all_reduce(torch.ones(2, device="openreg"))
     dist.destroy_process_group()
     """
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    return programs.run(command, env=os.environ | variables, timeout=600)
+    return programs.python(program, **variables)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +236,7 @@ def test_the_settings_are_those_of_the_table(name: str) -> None:
 
 def test_import_torch_imports_no_more_for_the_backend() -> None:
     program = "import sys, torch; print('torch_openreg.distributed' in sys.modules, torch.distributed.Backend.OCCL)"
-    result = programs.run([sys.executable, "-c", program], timeout=600, check=True)
+    result = programs.python(program, status=0)
     assert result.stdout == "False occl\n"
 
 
@@ -264,14 +255,8 @@ def test_a_group_without_the_name_of_a_backend_has_the_device_s_as_its_default(d
     print({entry["profiling_name"].split(":")[0] for entry in entries})
     dist.destroy_process_group()
     """
-    result = programs.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        env=os.environ
-        | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "RANK": "0", "WORLD_SIZE": "1"}
-        | {"TORCH_DISTRIBUTED_DEBUG": detail},
-        timeout=600,
-    )
-    assert (result.returncode, result.stdout) == (0, f"custom openreg:occl\n{recorded}\n"), result.stderr
+    expected = f"custom openreg:occl\n{recorded}\n"
+    programs.ranks(1, program, TORCH_DISTRIBUTED_DEBUG=detail, status=0, output=expected)
 
 
 def test_a_group_of_gloo_and_occl_has_the_device_s_default_backend_and_ends_without_a_warning() -> None:
@@ -285,18 +270,10 @@ def test_a_group_of_gloo_and_occl_has_the_device_s_default_backend_and_ends_with
     dist.destroy_process_group()
     print(*ended)
     """
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    result = programs.run(command, timeout=600)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout == "OpType.ALLREDUCE\n"
+    programs.python(program, status=0, output="OpType.ALLREDUCE\n", errors="")
 
 
 def test_the_example_for_testers_finds_what_it_says() -> None:
     folder = Path(__file__).parents[2] / "examples" / "distributed"
-    result = programs.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder],
-        cwd=folder,
-        timeout=600,
-    )
-    assert result.returncode == 0, result.stdout
+    result = programs.run(*PYTEST, folder, cwd=folder, status=0)
     assert "4 passed" in result.stdout

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import subprocess
 import sys
 import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import distributed_collectives
 import distributed_faults
+import programs
 import pytest
 import torch.distributed as dist
 from distributed_group import Group, free_port
+from programs import Peer
 
 MODULE = distributed_faults.__name__
 NO_ERROR = "no error"
@@ -411,41 +412,9 @@ def test_torch_distributed_debug_detail_reports_a_mismatch() -> None:
     group.close()
 
 
-def two_processes(
-    program: str, folder: Path | None = None, **environment: str
-) -> tuple[subprocess.Popen[str], subprocess.Popen[str]]:
-    """The processes of ranks 0 and 1, which run the program in that folder, or in the current one."""
-    port = str(free_port())
-    first, second = (
-        subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(program)],
-            cwd=folder,
-            env=os.environ
-            | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "RANK": str(rank)}
-            | environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    )
-    return first, second
-
-
-def outputs_of_two(program: str, folder: Path | None = None, **environment: str) -> list[str]:
-    """What each process prints. Both must exit with the status 0."""
-    outputs = []
-    processes = two_processes(program, folder, **environment)
-    try:
-        for process in processes:
-            output, errors = process.communicate(timeout=600)
-            assert process.returncode == 0, (output, errors)
-            outputs.append(output)
-    finally:
-        for process in processes:
-            process.kill()
-    return outputs
+def outputs_of_two(program: str, **settings: Any) -> list[str]:
+    """What the processes of ranks 0 and 1 print. Both must exit with the status 0."""
+    return [result.stdout for result in programs.ranks(2, program, status=0, **settings)]
 
 
 @pytest.mark.slow
@@ -459,11 +428,11 @@ def test_a_process_can_exit_while_a_receive_is_pending() -> None:
     else:
         sys.stdin.read()  # until the test closes stdin, after the receiver has exited
     """
-    silent, receiver = two_processes(program)
-    output, errors = receiver.communicate(timeout=600)
-    assert (receiver.returncode, output) == (0, "end\n"), errors
-    _, errors = silent.communicate(timeout=600)
-    assert silent.returncode == 0, errors
+    first, second = programs.variables_of_ranks(2)
+    with Peer(sys.executable, "-c", textwrap.dedent(program), **first) as silent:
+        programs.python(program, status=0, output="end\n", **second)
+        silent.process.communicate(timeout=programs.LIMIT)
+        assert silent.process.returncode == 0
 
 
 # A thread that asks for Python's interpreter in a destructor while the interpreter ends would abort the process. In
@@ -536,7 +505,9 @@ def test_a_process_can_exit_while_a_callback_is_destroyed() -> None:
 
 @pytest.mark.slow
 def test_a_process_can_exit_before_a_callback_is_called(tmp_path: Path) -> None:
-    assert outputs_of_two(CALLBACK + END + LATE_CALLBACK, tmp_path, OPENREG_EXECUTION="inline") == ["destroyed\n"] * 2
+    assert (
+        outputs_of_two(CALLBACK + END + LATE_CALLBACK, cwd=tmp_path, OPENREG_EXECUTION="inline") == ["destroyed\n"] * 2
+    )
 
 
 @pytest.mark.slow
@@ -558,7 +529,7 @@ def test_a_process_can_exit_while_a_completion_hook_runs(mode: str) -> None:
 
 @pytest.mark.slow
 def test_collectives_go_on_for_a_late_rank_while_a_process_exits(tmp_path: Path) -> None:
-    assert outputs_of_two(END + LATE_RANK, tmp_path, OPENREG_EXECUTION="async") == ["", "[4.0, 4.0, 4.0, 4.0]\n"]
+    assert outputs_of_two(END + LATE_RANK, cwd=tmp_path, OPENREG_EXECUTION="async") == ["", "[4.0, 4.0, 4.0, 4.0]\n"]
 
 
 @pytest.mark.slow

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import programs
 import pytest
+from programs import Done, at_once
 
 pytestmark = pytest.mark.slow
 
@@ -60,13 +61,11 @@ dist.destroy_process_group()
 """
 
 
-def torchrun(folder: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def torchrun(folder: Path, *options: str, **variables: str) -> Done:
     program = folder / "train.py"
     program.write_text(textwrap.dedent(TRAIN))
     return programs.run(
-        [sys.executable, "-m", "torch.distributed.run", *options, program],
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | variables,
-        timeout=600,
+        sys.executable, "-m", "torch.distributed.run", *options, program, OMP_NUM_THREADS="1", **variables
     )
 
 
@@ -84,7 +83,7 @@ def test_torchrun_starts_again_when_a_rank_dies(tmp_path: Path) -> None:
 
 
 def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+    programs.run("ip", *arguments, status=0)
 
 
 @pytest.fixture
@@ -105,31 +104,23 @@ def hosts() -> Iterator[list[tuple[str, str, str]]]:
         yield made
     finally:
         for name in names:
-            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
+            programs.run("ip", "netns", "delete", name)
 
 
 def run_on(hosts: list[tuple[str, str, str]], program: Path, transport: str) -> list[str]:
     """The lines that two ranks on each host print. A host sees only its own processes."""
     processes = [
-        subprocess.Popen(
-            [
-                *("ip", "netns", "exec", name, "unshare", "--pid", "--fork", "--mount-proc"),
-                *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(number)),
-                *("--nproc-per-node", "2", "--master-addr", hosts[0][2], "--master-port", "29400", str(program)),
-            ],
-            env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": interface, "OCCL_TRANSPORT": transport},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        partial(
+            programs.run,
+            *("ip", "netns", "exec", name, "unshare", "--pid", "--fork", "--mount-proc"),
+            *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(number)),
+            *("--nproc-per-node", "2", "--master-addr", hosts[0][2], "--master-port", "29400", program),
+            **{"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": interface, "OCCL_TRANSPORT": transport},
+            status=0,
         )
         for number, (name, interface, _) in enumerate(hosts)
     ]
-    lines = []
-    for process in processes:
-        output, errors = process.communicate(timeout=600)
-        assert process.returncode == 0, errors
-        lines += output.splitlines()
-    return sorted(lines)
+    return sorted(line for result in at_once(*processes) for line in result.stdout.splitlines())
 
 
 @pytest.mark.parametrize("transport", ["auto", "gloo"])

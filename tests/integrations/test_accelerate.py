@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +9,10 @@ import pytest
 import torch
 from comparison import DEVICE, DEVICE_0, DEVICE_1, assert_same
 from libraries import REASON, accelerate_on, devices_of, integers, state_of
+from programs import Run
 from torch import Tensor, nn
 
 accelerate = pytest.importorskip("accelerate", reason=REASON)
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def network() -> nn.Module:

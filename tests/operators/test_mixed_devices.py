@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import mixed_devices_oracle
+import programs
 import pytest
 import torch
 import torchgen
@@ -232,10 +231,9 @@ def test_what_cuda_checks_and_pytorch_composes_here_is_refused_by_its_parts() ->
 def oracle() -> dict[str, dict[str, str] | None]:
     """PyTorch's answers for the operators of the table, with its meta device in the place of ours."""
     script = Path(mixed_devices_oracle.__file__)
-    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    command = [sys.executable, script, *RULES]
     # A new interpreter: mixed_devices_oracle.py must be there before torch is imported.
-    result = subprocess.run(command, env=environment, timeout=600, check=True, stdout=subprocess.PIPE)
+    variables = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    result = programs.run(sys.executable, script, *RULES, new_interpreter=True, status=0, **variables)
     return json.loads(result.stdout)
 
 
@@ -549,8 +547,7 @@ for value in (2.0, 3.0, 4.0):
 @pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 def test_a_scalar_of_the_other_device_is_waited_for(mode: str, run_python: Callable[..., Any]) -> None:
     for checks in ("", "race,init"):  # the kernel does not read the scalar itself, so a later write is no race
-        result = run_python(PRELUDE + WITH_WORK_QUEUED, OPENREG_EXECUTION=mode, OPENREG_SANITIZER=checks)
-        assert (result.returncode, result.stderr) == (0, "")
+        run_python(PRELUDE + WITH_WORK_QUEUED, OPENREG_EXECUTION=mode, OPENREG_SANITIZER=checks, status=0, errors="")
 
 
 # Operators of the table that no test of this file covers: internal functions with arguments of a special kind.

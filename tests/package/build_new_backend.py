@@ -8,14 +8,14 @@ vendor takes.
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+
+import programs
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "new"
@@ -99,15 +99,15 @@ class Steps:
     def __init__(self) -> None:
         self.taken: list[tuple[str, float, float]] = []
 
-    def run(self, what: str, *command: str | Path, folder: Path, **variables: str) -> None:
+    def run(self, what: str, *command: str | Path, folder: Path, **variables: str | None) -> None:
         start, computed = time.monotonic(), processor_seconds()
-        environment = {key: value for key, value in os.environ.items() if key not in ("SKBUILD_BUILD_DIR", "MAKEFLAGS")}
+        variables = {"SKBUILD_BUILD_DIR": None, "MAKEFLAGS": None, "PYTHONPATH": None, **variables}
         print(f"==== {what}: {' '.join(map(str, command))}", flush=True)
-        result = subprocess.run(command, cwd=folder, env=environment | variables, check=False)
+        status = programs.start(*command, cwd=folder, new_interpreter=True, **variables).wait()
         self.taken.append((what, time.monotonic() - start, processor_seconds() - computed))
-        if result.returncode != 0:
+        if status != 0:
             self.report()
-            sys.exit(f"{what}: exit status {result.returncode}")
+            sys.exit(f"{what}: exit status {status}")
 
     def report(self) -> tuple[float, float]:
         """Prints each step, and returns two sums: the seconds that passed, and the seconds of processor time."""

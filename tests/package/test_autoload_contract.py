@@ -12,9 +12,11 @@ from functools import partial
 from pathlib import Path
 
 import plugins
+import programs
 import pytest
 import torch
-from environments import Environment, at_once, run
+from environments import Environment
+from programs import at_once
 
 USE = "x = torch.ones(2, device='openreg'); print((x + x).cpu().tolist())"
 USED = "[2.0, 2.0]\n"
@@ -139,7 +141,7 @@ if __name__ == "__main__":
 def test_children_of_every_kind_and_dataloader_workers_have_the_device(shared_environment: Environment) -> None:
     program = shared_environment.folder / "children.py"  # a file, because spawned children import it
     program.write_text(CHILDREN)
-    result = run([shared_environment.python, program], shared_environment.folder, {})
+    result = programs.run(shared_environment.python, program, cwd=shared_environment.folder)
     children = "".join(f"{method} [2.0, 2.0]\n" for method in ("fork", "forkserver", "spawn"))
     assert (result.stderr, result.stdout) == ("", children + "worker [[[1.0, 1.0]], [[2.0, 2.0]]]\n" * 2)
 
@@ -158,10 +160,9 @@ def test_an_editable_install_is_loaded_without_a_build(tmp_path: Path) -> None:
     if hook is None or hook.origin is None:
         pytest.skip("torch_openreg is not an editable install here: `make test` makes one")
     # PATH has no compiler. So an import that builds, because the sources are newer than the build, would fail.
-    result = run(
-        [sys.executable, "-c", f"import torch; {USE}"], tmp_path, {"PATH": "", "SKBUILD_EDITABLE_VERBOSE": "1"}
+    programs.python(
+        f"import torch; {USE}", cwd=tmp_path, PATH="", SKBUILD_EDITABLE_VERBOSE="1", status=0, output=USED, errors=""
     )
-    assert (result.returncode, result.stdout, result.stderr) == (0, USED, "")
 
 
 def test_from_a_zip_torch_is_imported_and_the_first_use_explains(environment: Environment, tmp_path: Path) -> None:
@@ -310,7 +311,7 @@ def test_a_tool_that_changes_a_library_can_record_it_anew(environment: Environme
 
 def record_libraries(environment: Environment) -> None:
     tool = Path(__file__).parents[2] / "cmake" / "library_sizes.py"
-    result = run([sys.executable, tool, environment.package], environment.folder, {})
+    result = programs.run(sys.executable, tool, environment.package, cwd=environment.folder)
     assert (result.returncode, result.stdout + result.stderr) == (0, "")
 
 

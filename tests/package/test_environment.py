@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-from collections.abc import Callable
 
 import pytest
 from comparison import DEVICE
 from openreg_process import error_of, output_of
+from programs import Run
 
 from torch_openreg import _environment, openreg
 from torch_openreg._environment import Variable, all_variables
@@ -61,9 +60,7 @@ def test_the_default_is_the_first_choice_and_empty_means_unset() -> None:
         ("OPENREG_POISON", "0 (the default) or 1"),
     ],
 )
-def test_the_first_use_of_the_device_raises_for_a_bad_value(
-    name: str, allowed: str, run_python: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_the_first_use_of_the_device_raises_for_a_bad_value(name: str, allowed: str, run_python: Run) -> None:
     result = run_python("import torch\ntorch.ones(1, device='openreg')", **{name: "yes"})
     assert result.returncode == 1
     assert f"ValueError: {name} is 'yes'. Set it to {allowed}, or unset it." in result.stderr
@@ -82,7 +79,7 @@ dist.destroy_process_group()
 
 
 def test_a_variable_with_an_empty_value_is_as_if_unset(
-    run_python: Callable[..., subprocess.CompletedProcess[str]],
+    run_python: Run,
 ) -> None:
     names = [each.name for each in all_variables() if each.reader and not each.name.endswith("_VISIBLE_DEVICES")]
     result = run_python(EMPTY, **dict.fromkeys(names, ""))
@@ -100,7 +97,7 @@ print(seen == [threading.get_native_id()])
 """
 
 
-def test_backward_may_run_on_autograds_threads(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_backward_may_run_on_autograds_threads(run_python: Run) -> None:
     for value, on_this_thread in (("0", True), ("1", False)):
         result = run_python(f"DEVICE = {DEVICE!r}\n" + THREADS, TORCH_OPENREG_AUTOGRAD_THREADS=value)
         assert result.stdout == f"{on_this_thread}\n", result.stderr

@@ -15,8 +15,9 @@ from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import programs
 import pytest
-from environments import build_tool, run_tool
+from environments import build_tool
 
 ROOT = Path(__file__).parents[2]
 CSRC = ROOT / "csrc"
@@ -132,14 +133,16 @@ def test_the_core_includes_nothing_of_the_simulator() -> None:
 
 def symbols(files: Iterable[Path], defined: bool) -> set[str]:
     """The functions and variables that object files define, without inline functions, or that they need."""
-    lines = run_tool("nm", "--defined-only" if defined else "--undefined-only", "--no-sort", *files).splitlines()
+    lines = programs.run(
+        "nm", "--defined-only" if defined else "--undefined-only", "--no-sort", *files, status=0
+    ).stdout.splitlines()
     return {line.split()[-1] for line in lines if re.search(r" [BDRT] _Z" if defined else r" U _Z", line)}
 
 
 def test_no_object_of_the_core_needs_a_symbol_of_the_simulator() -> None:
     if not (BUILD / "CMakeCache.txt").exists():
         pytest.skip("the project was not built in this folder")
-    run_tool(*build_tool("cmake"), "--build", BUILD, "--target", "torch_openreg")
+    programs.run(*build_tool("cmake"), "--build", BUILD, "--target", "torch_openreg", status=0)
     objects = {path: path.as_posix().split(".dir/")[-1] for path in (BUILD / "csrc").rglob("*.cpp.o")}
     core = [path for path, name in objects.items() if name.startswith(CORE)]
     simulator = [path for path, name in objects.items() if name.startswith("simulator/")]

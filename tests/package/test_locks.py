@@ -7,13 +7,10 @@ fails the first test.
 from __future__ import annotations
 
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+from programs import Run
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("csrc", "third_party/openreg/csrc", "torch_openreg/csrc")
@@ -235,8 +232,7 @@ def test_threads_that_need_the_interpreter_and_threads_that_wait_all_go_on(
     run_python: Run, race: str, mode: str
 ) -> None:
     prepare, functions = RACES[race]
-    result = run_python(THREADS.format(mode=mode, prepare=prepare, functions=functions))
-    assert (result.returncode, result.stdout) == (0, "ended\n"), result.stderr
+    run_python(THREADS.format(mode=mode, prepare=prepare, functions=functions), status=0, output="ended\n")
 
 
 # ---- forks while other threads hold locks
@@ -302,12 +298,12 @@ REFUSED, FINE = 3 << 8, 0
 def test_a_child_forked_while_other_threads_use_the_device_never_hangs(
     run_python: Run, child: str, status: int
 ) -> None:
-    result = run_python(FORKS.format(child=child, status=status))
-    assert (result.returncode, result.stdout) == (0, "0\n"), result.stderr
+    run_python(FORKS.format(child=child, status=status), status=0, output="0\n")
 
 
 def test_a_pinned_tensor_that_was_copied_is_dropped_by_a_forked_child(run_python: Run) -> None:
-    result = run_python("""
+    run_python(
+        """
 import os, torch
 pinned = torch.ones(1000).pin_memory()
 copy = pinned.to("openreg", non_blocking=True)
@@ -317,5 +313,8 @@ if pid == 0:
     del pinned
     os._exit(0)
 print(os.waitpid(pid, 0)[1])
-""")
-    assert (result.returncode, result.stdout, result.stderr) == (0, "0\n", "")
+""",
+        status=0,
+        output="0\n",
+        errors="",
+    )

@@ -9,12 +9,13 @@ import ast
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+import programs
 import pytest
-from environments import Environment, run
+from environments import Environment
+from programs import Done
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,8 +31,8 @@ ACKNOWLEDGEMENT = {
 }
 
 
-def new(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    return run([sys.executable, "-m", "torch_openreg", "new", *arguments], folder, {"PYTHONPATH": str(ROOT)})
+def new(*arguments: str | Path, folder: Path) -> Done:
+    return programs.run(sys.executable, "-m", "torch_openreg", "new", *arguments, cwd=folder, PYTHONPATH=str(ROOT))
 
 
 @pytest.fixture(scope="module", params=[NAMES[0], pytest.param(NAMES[1], marks=pytest.mark.slow)])
@@ -99,8 +100,7 @@ def test_the_paths_that_its_pages_name_are_there(project: tuple[str, Path]) -> N
 
 
 def test_formatting_needs_no_build(project: tuple[str, Path]) -> None:
-    result = run(["make", "-n", "format"], project[1], {"MAKEFLAGS": ""})
-    assert result.returncode == 0, result.stderr
+    result = programs.run("make", "-n", "format", cwd=project[1], MAKEFLAGS="", status=0)
     installs = [line.split("pip install ")[1] for line in result.stdout.splitlines() if "pip install " in line]
     assert re.fullmatch(r"ruff clang-format==[\d.]+", installs[-1]), installs
     assert not any("-e ." in line for line in installs)
@@ -248,7 +248,7 @@ def test_step_3_leaves_no_line_that_the_chapter_does_not_name(project: tuple[str
     folder = tmp_path / "project"
     shutil.copytree(original, folder, symlinks=True)
     for command in ("git init -q", "git add -A"):
-        assert run(command.split(), folder, {}).returncode == 0
+        assert programs.run(*command.split(), cwd=folder).returncode == 0
     chapter = CHAPTER.read_text()
     table = rows(chapter, "Folder by folder")
     sources = [
@@ -261,7 +261,7 @@ def test_step_3_leaves_no_line_that_the_chapter_does_not_name(project: tuple[str
     for path in deleted:
         shutil.rmtree(folder / path) if (folder / path).is_dir() else (folder / path).unlink()
     (search,) = re.findall(r"^git grep .+", chapter, re.MULTILINE)
-    lines = run(["bash", "-c", search], folder, {}).stdout.splitlines()
+    lines = programs.run("bash", "-c", search, cwd=folder).stdout.splitlines()
     found = {tuple(line.split(":")[:2]) for line in lines}
     shutil.rmtree(folder / ".git")
     assert sorted({file for file, _ in found}) == sorted(map(names.rename, changed))
@@ -287,8 +287,8 @@ def test_step_3_leaves_no_line_that_the_chapter_does_not_name(project: tuple[str
 
     # The tools that need no PyTorch work, also before these lines are deleted.
     for command in ("doctor", "memory", "trace"):
-        result = run([sys.executable, "-m", f"torch_{name}", command, "--help"], folder, {"PYTHONPATH": str(folder)})
-        assert (result.returncode, result.stderr) == (0, ""), result.stderr
+        module = (sys.executable, "-m", f"torch_{name}")
+        programs.run(*module, command, "--help", cwd=folder, PYTHONPATH=str(folder), status=0, errors="")
 
 
 # ---- The small ones --------------------------------------------------------------------------------------------------
@@ -357,10 +357,7 @@ def test_a_name_that_cannot_be_taken_is_refused_with_the_reason(name: str, sente
 def test_pytorch_reads_no_digit_in_the_name_of_a_device() -> None:
     # Because of this limit of PyTorch, the command refuses the name npu2.
     program = "import torch; torch.utils.rename_privateuse1_backend('npu2'); torch.device('npu2')"
-    environment = os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    result = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=600
-    )
+    result = programs.python(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert "RuntimeError: Invalid device string: 'npu2'" in result.stderr
 
 
@@ -416,8 +413,7 @@ def test_an_installed_package_makes_the_same_project_from_the_sources_that_it_ca
         here, there = (tmp_path / f"{place}{''.join(kind)}" for place in ("here", "there"))
         assert new("acme", *kind, "--output", here, folder=tmp_path).returncode == 0
         command = [empty_environment.python, "-m", "torch_openreg", "new", "acme", *kind, "--output", there]
-        result = run(command, empty_environment.folder, {})
-        assert (result.returncode, result.stderr) == (0, ""), result.stderr
+        programs.run(*command, cwd=empty_environment.folder, status=0, errors="")
         assert [path.relative_to(here) for path in files(here)] == [path.relative_to(there) for path in files(there)]
         for one, other in zip(files(here), files(there), strict=True):
             if one.name != "UPSTREAM.md":  # a checkout knows its commit

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import sys
 import sysconfig
 import tarfile
@@ -14,8 +13,9 @@ from email.message import Message
 from importlib.metadata import version as metadata_version
 from pathlib import Path
 
+import programs
 import pytest
-from environments import Environment, build_tool, run_tool
+from environments import Environment, build_tool
 
 pytestmark = pytest.mark.slow
 
@@ -24,8 +24,7 @@ BUILD = ["--no-build-isolation", "--no-deps", "--disable-pip-version-check"]
 
 
 def pip(*arguments: str | Path, cwd: Path = ROOT) -> None:
-    result = subprocess.run([sys.executable, "-m", "pip", *arguments], cwd=cwd, capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout + result.stderr
+    programs.run(sys.executable, "-m", "pip", *arguments, cwd=cwd, status=0)
 
 
 @pytest.fixture(scope="module")
@@ -69,13 +68,9 @@ def test_a_wheel_belongs_to_one_minor_version_of_torch(wheel: Path) -> None:
 
 
 def test_a_source_distribution_holds_the_sources_and_leaves_the_pytorch_open(tmp_path: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", f"from scikit_build_core.build import build_sdist; build_sdist({str(tmp_path)!r})"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
+    programs.python(
+        f"from scikit_build_core.build import build_sdist; build_sdist({str(tmp_path)!r})", cwd=ROOT, status=0
     )
-    assert result.returncode == 0, result.stdout + result.stderr
     (path,) = tmp_path.iterdir()
     with tarfile.open(path) as archive:
         top = path.name.removesuffix(".tar.gz")
@@ -86,7 +81,7 @@ def test_a_source_distribution_holds_the_sources_and_leaves_the_pytorch_open(tmp
     # The file name carries the version. A build from this source distribution has the same version.
     assert path.name == f"torch_openreg-{metadata['Version']}.tar.gz"
     assert "Requires-Dist" in metadata.get_all("Dynamic", [])
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    tracked = programs.run("git", "ls-files", cwd=ROOT)
     if tracked.returncode == 0:
         assert "CMakeLists.txt" in held and set(tracked.stdout.splitlines()) - held == set()
 
@@ -127,7 +122,7 @@ def test_a_build_without_pyyaml_stops_at_the_beginning_and_says_what_to_install(
         (environment.site_packages / package).symlink_to(Path(sysconfig.get_path("purelib")) / package)
     definitions = [f"-DPython_EXECUTABLE={environment.python}", "-DSKBUILD_PROJECT_VERSION_FULL=0"]
     command = [*build_tool("cmake"), "-S", ROOT, "-B", tmp_path / "build", *definitions]
-    result = subprocess.run(command, capture_output=True, text=True)
+    result = programs.run(*command)
     assert result.returncode == 1
     assert " ".join(result.stderr.split()).startswith("CMake Error at cmake/Torch.cmake:")
     assert (
@@ -147,7 +142,7 @@ def test_an_isolated_build_stops_at_the_beginning_and_says_how_to_build(tmp_path
         if path.suffix != ".pth" and not path.name.startswith("torch"):
             (environment.site_packages / path.name).symlink_to(path)
     code = f"from scikit_build_core.build import build_wheel; build_wheel({str(tmp_path)!r})"
-    result = subprocess.run([environment.python, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    result = programs.run(environment.python, "-c", code, cwd=ROOT)
     assert result.returncode == 1
     assert result.stderr == (
         f"torch_openreg builds against an installed PyTorch, and {environment.python} has no package torch. Install "
@@ -171,10 +166,7 @@ def test_every_build_of_a_pytorch_release_gives_the_same_files(tmp_path: Path) -
         (environment.site_packages / "torch" / "version.py").write_text(f"__version__ = '{release}{local}'\n")
         build = tmp_path / f"build{local}"
         definitions = [f"-DPython_EXECUTABLE={environment.python}", "-DSKBUILD_PROJECT_VERSION_FULL=0"]
-        result = subprocess.run(
-            [*build_tool("cmake"), "-S", ROOT, "-B", build, *definitions], capture_output=True, text=True
-        )
-        assert result.returncode == 0, result.stderr
+        result = programs.run(*build_tool("cmake"), "-S", ROOT, "-B", build, *definitions, status=0)
         assert f"PyTorch {release}{local} in " in result.stdout
         written.append([(build / name).read_text() for name in ("_build_info.py", "torch_openregConfig.cmake")])
     assert written[0] == written[1]
@@ -188,7 +180,7 @@ def test_an_installed_wheel_runs_where_there_is_no_compiler(installed: Environme
 
 def test_the_libraries_carry_no_path_of_the_machine_that_built_them(installed: Environment) -> None:
     for library in [*installed.package.glob("*.so"), *(installed.package / "lib").iterdir()]:
-        entries = run_tool("readelf", "--dynamic", library).splitlines()
+        entries = programs.run("readelf", "--dynamic", library, status=0).stdout.splitlines()
         assert not [line for line in entries if ("RPATH" in line or "RUNPATH" in line) and "[$ORIGIN" not in line]
         names = [line.split("[")[1].rstrip("]") for line in entries if "SONAME" in line]
         assert names in ([library.name], []) and (names or library.name.startswith("_C"))
@@ -202,7 +194,10 @@ def test_thread_local_state_fits_what_glibc_keeps_for_libraries_that_are_opened_
     for each in bindings:
         sizes = {}
         for file in library / "libopenreg.so", each.with_name(each.name.replace("_bindings", "")), each:
-            rows = [row.split() for row in run_tool("readelf", "--program-headers", "--wide", file).splitlines()]
+            rows = [
+                row.split()
+                for row in programs.run("readelf", "--program-headers", "--wide", file, status=0).stdout.splitlines()
+            ]
             (sizes[file.name],) = (int(row[5], 16) for row in rows if row[:1] == ["TLS"])
         assert min(sizes.values()) > 0 and sum(sizes.values()) <= 500, sizes  # the other 12 are for alignment
 
@@ -244,6 +239,6 @@ def test_another_project_finds_the_device_with_cmake(installed: Environment, tmp
     (tmp_path / "CMakeLists.txt").write_text(CMAKE)
     (tmp_path / "user.c").write_text(PROGRAM)
     prefix = f"-DCMAKE_PREFIX_PATH={installed.package}/share/cmake"
-    run_tool(*build_tool("cmake"), "-S", ".", "-B", "build", prefix, cwd=tmp_path)
-    run_tool(*build_tool("cmake"), "--build", "build", cwd=tmp_path)
-    assert run_tool(tmp_path / "build" / "user") == "2 devices\n"
+    programs.run(*build_tool("cmake"), "-S", ".", "-B", "build", prefix, cwd=tmp_path, status=0)
+    programs.run(*build_tool("cmake"), "--build", "build", cwd=tmp_path, status=0)
+    assert programs.run(tmp_path / "build" / "user", status=0).stdout == "2 devices\n"

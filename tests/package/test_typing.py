@@ -8,7 +8,8 @@ import re
 import sys
 from pathlib import Path
 
-from environments import Environment, run
+import programs
+from environments import Environment
 
 from torch_openreg.openreg import _names
 
@@ -49,7 +50,7 @@ def test_a_type_checker_knows_the_types_of_a_users_script(shared_environment: En
     # mypy reads the modules of torch and of this package, but reports no errors that --strict finds in them.
     options = ["--strict", "--follow-imports=silent", "--no-error-summary"]
     command = [sys.executable, "-m", "mypy", "--python-executable", shared_environment.python, *options, "script.py"]
-    result = run(command, tmp_path, {})
+    result = programs.run(*command, cwd=tmp_path)
     # Some versions of mypy guess which name was meant.
     assert re.sub(r'; maybe "\w+"\?', "", result.stdout).splitlines() == expected, result.stderr
 

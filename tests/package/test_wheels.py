@@ -7,17 +7,17 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 import sys
 import zipfile
 from email import message_from_string
 from pathlib import Path
 from typing import Any
 
+import programs
 import pytest
 import torch
 import yaml
-from environments import Environment, run
+from environments import Environment
 
 ROOT = Path(__file__).parents[2]
 MINOR = ".".join(torch.__version__.split(".")[:2])
@@ -97,7 +97,7 @@ def test_a_trial_requires_that_a_pytorch_without_a_build_is_refused(environment:
 
 
 def test_a_trial_takes_no_minor_version_that_is_not_supported() -> None:
-    result = run([sys.executable, ROOT / "release" / "try_wheels.py", "--torch", "2.12"], ROOT, {})
+    result = programs.run(sys.executable, ROOT / "release" / "try_wheels.py", "--torch", "2.12", cwd=ROOT)
     assert result.returncode == 2 and "argument --torch: invalid choice: '2.12'" in result.stderr
 
 
@@ -193,12 +193,8 @@ def test_no_path_of_the_checkout_gets_into_a_library(tmp_path: Path) -> None:
         flags = wheels.reproducible_flags(folder)
         source = folder / "third_party" / "openreg"
         command = ["c++", "-std=c++20", "-O1", "-fPIC", "-shared", *flags.split(), "-I", source / "include"]
-        result = run(
-            [*command, "-o", folder / "library.so", source / "csrc" / "range_allocator.cpp", folder / "file.cpp"],
-            folder,
-            {},
-        )
-        assert result.returncode == 0, result.stderr
+        files = (source / "csrc" / "range_allocator.cpp", folder / "file.cpp")
+        programs.run(*command, "-o", folder / "library.so", *files, cwd=folder, status=0)
         libraries.append((folder / "library.so").read_bytes())
         assert str(folder).encode() not in libraries[-1]
     assert libraries[0] == libraries[1]
@@ -226,7 +222,7 @@ def tool(*command: str | Path) -> str:
     """The output of a program of binutils."""
     if shutil.which(str(command[0])) is None:
         pytest.skip(f"needs {command[0]}")
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return programs.run(*command, status=0).stdout
 
 
 def names_in(libraries: list[Path], which: str) -> set[str]:
@@ -291,7 +287,7 @@ def test_the_checks_of_a_release_that_take_no_build_pass() -> None:
 
 def test_a_version_that_disagrees_is_found(tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    tracked = programs.run("git", "ls-files", cwd=ROOT)
     if tracked.returncode:
         pytest.skip("not a git checkout")
     for name in tracked.stdout.splitlines():

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
+import programs
 import pytest
-from environments import Environment, run
+from environments import Environment
+from programs import Done
 
 ROOT = Path(__file__).parents[2]
 USE = "import torch; torch.ones(2, device='openreg')"
 STAND_IN = "def _autoload():\n    pass\n"
 
 
-def doctor(environment: Environment, folder: Path) -> subprocess.CompletedProcess[str]:
+def doctor(environment: Environment, folder: Path) -> Done:
     """The doctor as the console script `torch-openreg` starts it: the current folder is not on Python's path."""
     script = environment.folder / "bin" / "torch-openreg"
     script.write_text("import sys\nfrom torch_openreg._cli import main\nsys.exit(main())\n")
-    return run([environment.python, script, "doctor"], folder, {})
+    return programs.run(environment.python, script, "doctor", cwd=folder)
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +35,11 @@ def test_a_source_tree_that_hides_the_package_is_named(installed: Environment, t
     folder.mkdir()
     (folder / "__init__.py").write_text(source)
     hides = f"{folder}, which is another project of this name and hides {installed.package}. Leave "
-    result = run([installed.python, "-c", USE], tmp_path, {})
+    result = programs.run(installed.python, "-c", USE, cwd=tmp_path)
     assert result.returncode == 1
     assert f"Python imports torch_openreg from {hides}" in result.stderr
     for command in ("doctor", "--help"):  # the other package has no command line
-        assert run([installed.python, "-m", "torch_openreg", command], tmp_path, {}).returncode == 1
+        assert programs.run(installed.python, "-m", "torch_openreg", command, cwd=tmp_path).returncode == 1
     report = doctor(installed, tmp_path)
     assert report.returncode == 1
     assert f"`python -c` and `python -m` in this folder import torch_openreg from {hides}" in report.stdout
@@ -61,9 +62,9 @@ def test_a_distribution_that_replaced_this_one_is_named(tmp_path: Path) -> None:
         f"The installed distribution torch_openreg 1.0 in {environment.site_packages} is another project of this name, "
         f"and not {checkout}/torch_openreg: pip replaces one by the other."
     )
-    result = run([environment.python, "-c", USE], checkout, {})
+    result = programs.run(environment.python, "-c", USE, cwd=checkout)
     assert result.returncode == 1 and sentence in result.stderr.splitlines()[-1], result.stderr
-    report = run([environment.python, "-m", "torch_openreg", "doctor"], checkout, {})
+    report = programs.run(environment.python, "-m", "torch_openreg", "doctor", cwd=checkout)
     assert report.returncode == 1 and sentence in report.stdout, report.stdout + report.stderr
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import gc
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 
 import programs
@@ -14,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from comparison import DEVICE, DEVICE_0, DEVICE_1, OURS, assert_same, out_of_range
+from programs import Done, Run
 from torch import Tensor
 
 MODULE = torch.get_device_module(DEVICE)
@@ -440,9 +438,9 @@ def test_what_a_factory_makes_with_device_cpu_lies_on_the_cpu() -> None:
 # ---- The environment -----------------------------------------------------------------------------------------------
 
 
-def _first_use(**environment: str) -> subprocess.CompletedProcess[str]:
+def _first_use(**environment: str) -> Done:
     program = f"import torch; print(torch.ones(2, device='{DEVICE}').sum().item())"
-    return programs.run([sys.executable, "-c", program], env={**os.environ, **environment}, cwd="/")
+    return programs.python(program, **environment, cwd="/")
 
 
 @pytest.mark.skipif(not OURS, reason="the variables are this device's")
@@ -472,7 +470,7 @@ def test_a_good_environment_value_is_obeyed(count: str, memory: str) -> None:
 
 
 def test_half_precision_complex_numbers_warn_as_everywhere_once_in_a_process(
-    run_python: Callable[..., subprocess.CompletedProcess[str]],
+    run_python: Run,
 ) -> None:
     for make in ("torch.empty(3, dtype=torch.chalf, device=device)", "torch.empty(3, device=device).to(torch.chalf)"):
         code = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from comparison import DEVICE, DEVICE_0, DEVICE_1, assert_same, place
+from programs import Run
 from torch import Tensor, nn
 from torch.export.passes import move_to_device_pass
 from torch.utils.benchmark import Timer
@@ -18,7 +18,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 accelerator = torch.accelerator
 MODULE = torch.get_device_module(DEVICE)
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def randn(*shape: int) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import textwrap
 import threading
 import uuid
@@ -11,6 +10,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from comparison import DEVICE, DEVICE_0, DEVICE_1, NAME, PRELUDE, out_of_range
+from programs import Run
 
 from torch_openreg import openreg
 
@@ -35,7 +35,7 @@ def test_the_module_is_pytorchs_device_module() -> None:
 
 @pytest.mark.only_on("openreg", reason="torch.openreg does not exist on a GPU")
 def test_a_submodule_is_the_same_under_both_names(
-    run_python: Callable[..., subprocess.CompletedProcess[str]],
+    run_python: Run,
 ) -> None:
     code = """
         import importlib
@@ -182,9 +182,6 @@ def test_init_may_be_called_again() -> None:
 
 
 # ---- Environment -----------------------------------------------------------------------------------------------------
-
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 LAZY = """

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from comparison import DEVICE, DEVICE_0, DEVICE_1, assert_same
-from environments import SUPPORT
+from programs import SUPPORT
 from torch import Tensor
 from torch.utils.dlpack import DLDeviceType, to_dlpack
 

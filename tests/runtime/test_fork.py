@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
+import programs
 import pytest
 from comparison import NAME, PRELUDE
-from environments import run
 from forks import fork
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+from programs import Run
 
 BAD_FORK = (
     f"Cannot re-initialize {NAME} in forked subprocess. To use {NAME} with multiprocessing, "
@@ -102,8 +99,7 @@ if __name__ == "__main__":
 def test_children_that_are_not_forked_from_us_use_the_device(tmp_path: Path, method: str) -> None:
     # These children import the main program again, so it must be a file.
     (tmp_path / "program.py").write_text(PRELUDE + CHILD)
-    result = run([sys.executable, "program.py", method], tmp_path, {})
-    assert (result.returncode, result.stdout) == (0, "[1.0, 2.0, 3.0]\n0\n"), result.stderr
+    programs.run(sys.executable, "program.py", method, cwd=tmp_path, status=0, output="[1.0, 2.0, 3.0]\n0\n")
 
 
 def test_a_dataloader_with_forked_workers_feeds_the_device(run_python: Run) -> None:
@@ -113,5 +109,4 @@ x = torch.ones(2, device=DEVICE)
 data = DataLoader(TensorDataset(torch.arange(8.0)), batch_size=4, num_workers=2, pin_memory=True)
 print([batch.to(DEVICE, non_blocking=True).sum().item() for (batch,) in data])
 """
-    result = run_python(PRELUDE + code)
-    assert (result.returncode, result.stdout, result.stderr) == (0, "[6.0, 22.0]\n", "")
+    run_python(PRELUDE + code, status=0, output="[6.0, 22.0]\n", errors="")

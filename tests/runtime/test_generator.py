@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-import subprocess
 import threading
 from collections.abc import Callable
 
 import pytest
 import torch
 from comparison import DEVICE, DEVICE_0, DEVICE_1, OURS, PRELUDE, assert_same
+from programs import Run
 from torch import Tensor
 
 MODULE = torch.get_device_module(DEVICE)
@@ -220,12 +220,14 @@ def test_a_copied_or_pickled_generator_goes_on_by_itself(
 
 @SAME_NUMBERS
 def test_a_generator_is_copied_in_a_program_that_does_nothing_else(
-    run_python: Callable[..., subprocess.CompletedProcess[str]],
+    run_python: Run,
 ) -> None:
-    result = run_python(
-        PRELUDE + "import copy; print(copy.deepcopy(torch.Generator(DEVICE).manual_seed(5)).initial_seed())"
+    run_python(
+        PRELUDE + "import copy; print(copy.deepcopy(torch.Generator(DEVICE).manual_seed(5)).initial_seed())",
+        status=0,
+        output="5\n",
+        errors="",
     )
-    assert (result.returncode, result.stdout, result.stderr) == (0, "5\n", "")
 
 
 @SAME_NUMBERS

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
-import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -17,12 +15,10 @@ import programs
 import pytest
 import torch
 from comparison import DEVICE, PRELUDE
-from environments import SUPPORT
+from programs import SUPPORT, Run
 
 from tests.runtime.kernel_scope.watch import native_handle, watch
 from torch_openreg import openreg
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 MODES = pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 ROOT = Path(__file__).parents[2]
@@ -33,9 +29,7 @@ ROOT = Path(__file__).parents[2]
 def test_every_operator_and_network_passes_the_door_to_kernels(mode: str) -> None:
     """The float32 operators of PyTorch's database and the networks of the zoo, forward and backward."""
     command = [sys.executable, "-m", "tests.runtime.kernel_scope", "--mode", mode]
-    environment = os.environ | {"OPENREG_DEVICE_MEMORY": "1G"}
-    result = programs.run(command, cwd=ROOT, env=environment, timeout=600)
-    assert result.returncode == 0, result.stderr
+    result = programs.run(*command, cwd=ROOT, OPENREG_DEVICE_MEMORY="1G", status=0)
     report = json.loads(result.stdout)
     assert report["faults"] == {}
     assert {name.partition(":")[0].partition("_")[0] for name in report["skipped"]} == {"jiterator"}  # CUDA only
@@ -154,7 +148,7 @@ def test_two_threads_on_one_stream_lose_no_update() -> None:
 
 
 def test_an_operator_waits_for_a_custom_kernel_of_another_thread_on_its_stream(run_python: Run) -> None:
-    result = run_python(
+    run_python(
         PRELUDE
         + """
 import ctypes, threading
@@ -177,12 +171,13 @@ thread.join()
 print(order)
 """,
         PYTHONPATH=SUPPORT,
+        status=0,
+        output="['kernel', 'add']\n",
     )
-    assert (result.returncode, result.stdout) == (0, "['kernel', 'add']\n"), result.stderr
 
 
 def test_chaos_shows_a_read_before_a_copy_to_a_buffer_of_zeros_has_ended(run_python: Run) -> None:
-    result = run_python(
+    run_python(
         PRELUDE
         + """
 early = set()
@@ -204,8 +199,9 @@ for strided in (False, True):
 """,
         OPENREG_EXECUTION="chaos",
         OPENREG_CHAOS_SEED="5",
+        status=0,
+        output="['nan']\n['nan']\n",
     )
-    assert (result.returncode, result.stdout) == (0, "['nan']\n['nan']\n"), result.stderr
 
 
 @MODES

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from collections.abc import Iterator
 
 import programs
@@ -166,8 +165,7 @@ print(seen == [("allocated", address), ("freed", address)])
 
 @pytest.mark.skipif(not OURS, reason="names the device")
 def test_the_sanitizers_callbacks_see_allocations_and_frees() -> None:
-    result = programs.run([sys.executable, "-c", PRELUDE + TRACED])
-    assert (result.returncode, result.stdout) == (0, "True\n"), result.stderr
+    programs.python(PRELUDE + TRACED, status=0, output="True\n")
 
 
 def test_the_device_module_and_torch_accelerator_give_the_same_figures() -> None:
@@ -242,9 +240,7 @@ print(torch.ones(40 << 20, dtype=torch.uint8, device=DEVICE_1)[-1].item())
 
 @pytest.mark.skipif(not OURS, reason="the capacity is set in this device's environment")
 def test_a_full_device_says_so_and_stays_usable() -> None:
-    environment = {**os.environ, "OPENREG_DEVICE_MEMORY": "64M"}
-    result = programs.run([sys.executable, "-c", PRELUDE + SMALL_DEVICE], env=environment, cwd="/")
-    assert result.returncode == 0, result.stderr
+    result = programs.python(PRELUDE + SMALL_DEVICE, OPENREG_DEVICE_MEMORY="64M", cwd="/", status=0)
     error, *rest = result.stdout.splitlines()
     assert "out of memory. Tried to allocate 32.00 MiB." in error
     assert "total capacity of 64.00 MiB" in error

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gc
 import pickle
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import programs
 import pytest
 import torch
 from comparison import DEVICE, DEVICE_1, PRELUDE
@@ -226,14 +226,13 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     before, after = folder / "before.pickle", folder / "after.pickle"
     script = folder / "workload.py"
     script.write_text(PRELUDE + WORKLOAD)
-    subprocess.run([sys.executable, script, before, after], check=True, capture_output=True)
+    programs.run(sys.executable, script, before, after, status=0)
     return before, after
 
 
 def viewer(*arguments: object) -> str:
     command = [sys.executable, "-W", "ignore", "-m", "torch.cuda._memory_viz", *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert (result.returncode, result.stderr) == (0, "")
+    result = programs.run(*command, status=0, errors="")
     return result.stdout
 
 
@@ -256,9 +255,7 @@ def test_the_viewer_draws_the_timeline_and_the_segments(dumps: tuple[Path, Path]
 
 
 def test_the_viewers_flame_graphs_have_the_programs_lines(dumps: tuple[Path, Path]) -> None:
-    result = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FLAMES, *dumps], capture_output=True, text=True, check=True
-    )
+    result = programs.run(sys.executable, "-W", "ignore", "-c", FLAMES, *dumps, status=0)
     assert ";active_allocated;workload.py:10:<module>;workload.py:7:model 4194304" in result.stdout
     with dumps[1].open("rb") as file:
         address = max(pickle.load(file)["segments"], key=lambda segment: segment["total_size"])["address"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import sys
 from collections.abc import Callable, Iterator
 
 import programs
@@ -31,12 +29,7 @@ def bytes_of(size: int) -> torch.Tensor:
 
 def output_of(code: str, **environment: str) -> list[str]:
     """The lines that `code` prints in a new process, whose allocator has allocated nothing yet."""
-    result = programs.run(
-        [sys.executable, "-c", PRELUDE + code],
-        env=os.environ | environment,
-        timeout=600,
-    )
-    assert result.returncode == 0, result.stderr
+    result = programs.python(PRELUDE + code, **environment, status=0)
     return result.stdout.splitlines()
 
 
@@ -351,9 +344,7 @@ def test_an_environment_that_makes_no_sense_fails_the_first_allocation() -> None
 
 def test_expandable_segments_are_taken_with_a_warning() -> None:
     code = PRELUDE + "torch.empty(1, device=DEVICE); torch.empty(1, device=DEVICE)"
-    environment = os.environ | {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-    result = programs.run([sys.executable, "-c", code], env=environment)
-    assert result.returncode == 0
+    result = programs.python(code, PYTORCH_ALLOC_CONF="expandable_segments:True", status=0)
     assert result.stderr.count("expandable_segments not supported on this platform") == 1
 
 
@@ -363,8 +354,7 @@ def test_expandable_segments_are_taken_with_a_warning() -> None:
 def test_keys_that_only_cuda_has_are_taken(variable: str, backend: str, warnings: int) -> None:
     code = f"import torch; torch.empty(1, device='{DEVICE}')"
     settings = f"pinned_use_cuda_host_register:True,backend:{backend},throw_on_cudamalloc_oom:False"
-    result = programs.run([sys.executable, "-c", code], env=os.environ | {variable: settings})
-    assert result.returncode == 0, result.stderr
+    result = programs.python(code, status=0, **{variable: settings})
     sentence = "the allocator backend cudaMallocAsync is not available; the device uses its own allocator, native"
     assert result.stderr.count(sentence) == result.stderr.count("Warning") == warnings
 

@@ -6,7 +6,6 @@ The C++ programs of tests/device_library/stress do this below PyTorch, for longe
 from __future__ import annotations
 
 import os
-import sys
 
 import programs
 import pytest
@@ -101,12 +100,8 @@ print(failures, [openreg.memory_allocated(device) for device in (0, 1)], min(act
 @pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 def test_threads_on_several_streams_and_devices_lose_no_value_and_no_memory(mode: str) -> None:
     seed = str(int.from_bytes(os.urandom(4), "little"))
-    result = programs.run(
-        [sys.executable, "-c", PRELUDE + STRESS, seed, "3"],
-        env=os.environ | {"OPENREG_EXECUTION": mode, "OPENREG_DEVICE_MEMORY": "48M", "OPENREG_CHAOS_SEED": seed},
-        timeout=600,
-    )
-    assert result.returncode == 0, result.stderr
+    variables = {"OPENREG_EXECUTION": mode, "OPENREG_DEVICE_MEMORY": "48M", "OPENREG_CHAOS_SEED": seed}
+    result = programs.python(PRELUDE + STRESS, seed, "3", status=0, **variables)
     assert result.stdout.splitlines() == [f"seed {seed}", "[] [0, 0] True True"], result.stderr
 
 
@@ -129,11 +124,6 @@ print(total.device.index, openreg.can_device_access_peer(0, 1) if count > 1 else
 
 @pytest.mark.parametrize("devices", [1, 2, 8])
 def test_the_same_program_runs_on_any_number_of_devices(devices: int) -> None:
-    result = programs.run(
-        [sys.executable, "-c", PRELUDE + RING],
-        env=os.environ | {"OPENREG_DEVICE_COUNT": str(devices)},
-        timeout=600,
-    )
-    assert result.returncode == 0, result.stderr
+    result = programs.python(PRELUDE + RING, OPENREG_DEVICE_COUNT=str(devices), status=0)
     peers = "True" if devices > 1 else "None"
     assert result.stdout.splitlines() == ["True", "True True", f"{devices - 1} {peers}"]

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import struct
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,12 +14,13 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
+import programs
 import pytest
 import sharing_worker
 import torch
 import torch.multiprocessing as mp
 from comparison import DEVICE, DEVICE_1, assert_same
-from environments import run
+from programs import Done
 
 from torch_openreg import _C
 
@@ -541,10 +541,10 @@ def test_is_shared_and_share_memory_change_nothing() -> None:
 # ---- Processes of their own ----------------------------------------------------------------------------------------
 
 
-def program(folder: Path, code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def program(folder: Path, code: str, **environment: str) -> Done:
     """Runs code as a file, because spawned processes import the main program again."""
     (folder / "program.py").write_text("import os, sys, torch, torch.multiprocessing as mp\n" + code)
-    return run([sys.executable, "program.py"], folder, environment)
+    return programs.run(sys.executable, "program.py", cwd=folder, **environment)
 
 
 LIFETIME = """

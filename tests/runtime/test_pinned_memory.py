@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from collections.abc import Iterator
 
 import programs
@@ -117,12 +116,7 @@ print(wrong, reused > 0)
 
 @pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 def test_memory_that_a_stream_still_reads_is_not_handed_out(mode: str) -> None:
-    result = programs.run(
-        [sys.executable, "-c", PRELUDE + REUSED],
-        env=os.environ | {"OPENREG_EXECUTION": mode},
-        timeout=600,
-    )
-    assert (result.returncode, result.stdout) == (0, "0 True\n"), result.stderr
+    programs.python(PRELUDE + REUSED, OPENREG_EXECUTION=mode, status=0, output="0 True\n")
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 
 import pytest
 from comparison import DEVICE
+from programs import Run
 
 PROGRAM = f"""
 import json, torch
@@ -25,9 +24,7 @@ print(json.dumps([wall, [[e.name, e.device_time_total] for e in profile.function
 
 
 @pytest.mark.parametrize("mode", ["inline", "async"])
-def test_device_times_are_those_of_the_kernels(
-    run_python: Callable[..., subprocess.CompletedProcess[str]], mode: str
-) -> None:
+def test_device_times_are_those_of_the_kernels(run_python: Run, mode: str) -> None:
     result = run_python(PROGRAM, OPENREG_EXECUTION=mode)
     # If the system has USDT probes, PyTorch's Kineto writes such lines when a trace begins and ends. In a build of
     # PyTorch with CUDA it also says that it finds no driver.

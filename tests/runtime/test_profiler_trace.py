@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,12 +14,11 @@ import pytest
 import torch
 from comparison import DEVICE, DEVICE_0, DEVICE_1
 from openreg_work import Gate
+from programs import Done, Run
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 from trace_rules import ROUNDING, RUNTIME, Trace, is_older, violations
 
 from torch_openreg import openreg
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def mlp() -> None:
@@ -499,8 +497,7 @@ with torch.profiler.profile() as profiled:
     (x + 1).cpu()
 profiled.export_chrome_trace({str(file)!r})
 """
-    result = run_python(program, OPENREG_SANITIZER="memory", OPENREG_EXECUTION="async")
-    assert result.returncode == 0, result.stderr
+    run_python(program, OPENREG_SANITIZER="memory", OPENREG_EXECUTION="async", status=0)
     trace = Trace.read(file)
     assert violations(trace) == []
     assert [each["cat"] for each in trace.device if each["cat"] == "gpu_memset"] == []
@@ -640,8 +637,7 @@ on_thread(profiler.stop)
 x.mul(2)
 """
     file = tmp_path / "part.json"
-    result = run_python(BEGIN + program, TORCH_OPENREG_TRACE=str(file))
-    assert result.returncode == 0, result.stderr
+    run_python(BEGIN + program, TORCH_OPENREG_TRACE=str(file), status=0)
     trace = Trace.read(file)
     assert violations(trace) == []
     assert [each["name"] for each in trace.device] == ["openreg::add.Tensor", "openreg::sub.Tensor"]
@@ -689,8 +685,7 @@ x.sub(1)
 profiler.stop()
 """
     file = tmp_path / "part.json"
-    result = run_python(BEGIN + program, TORCH_OPENREG_TRACE=str(file))
-    assert result.returncode == 0, result.stderr
+    result = run_python(BEGIN + program, TORCH_OPENREG_TRACE=str(file), status=0)
     assert result.stdout.splitlines() == [
         "torch.openreg.profiler.stop(): a torch.profiler.profile within the part has ended the recording, because "
         "there is one recording at a time. Unset TORCH_OPENREG_TRACE, or profile outside of the part",
@@ -735,8 +730,8 @@ def test_a_part_does_not_begin_within_another_profile(tmp_path: Path, monkeypatc
 # ---- python -m torch_openreg trace --------------------------------------------------------------------------------
 
 
-def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return programs.run([sys.executable, "-m", "torch_openreg", "trace", *arguments])
+def command(*arguments: str | Path) -> Done:
+    return programs.run(sys.executable, "-m", "torch_openreg", "trace", *arguments)
 
 
 # Stream 0 of device 0 has two kernels with 60 us between them. Of these 60 us the host spends 30 us in a call within

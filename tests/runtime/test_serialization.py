@@ -5,11 +5,8 @@ from __future__ import annotations
 import copy
 import gc
 import io
-import os
 import pickle
 import re
-import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from comparison import DEVICE, DEVICE_0, DEVICE_1, OURS, assert_same
 from environments import Environment
+from programs import Done
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 MODULE = torch.get_device_module(DEVICE)
@@ -215,12 +213,8 @@ def test_random_states_are_saved() -> None:
     assert_same(torch.randn(3, device=DEVICE), expected)
 
 
-def _in_process(program: str, path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return programs.run(
-        [sys.executable, "-c", program, str(path)],
-        env={**os.environ, **environment},
-        cwd="/",
-    )
+def _in_process(program: str, path: Path, **environment: str) -> Done:
+    return programs.python(program, str(path), **environment, cwd="/")
 
 
 # torch/serialization.py, _validate_device

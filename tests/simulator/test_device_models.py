@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import programs
 import pytest
 import torch
 from models import ERROR, GRADIENTS, TF32, answer, python
+from programs import Done
 
 from tests.simulator.device_models import __main__ as tables
 from tests.simulator.device_models import dispatch_macros
@@ -365,8 +365,8 @@ def test_without_a_model_no_kernel_of_refusals_is_registered() -> None:
 
 
 def test_the_command_lists_and_compares() -> None:
-    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return programs.run([sys.executable, "-m", "torch_openreg", "models", *arguments], cwd=ROOT)
+    def command(*arguments: str) -> Done:
+        return programs.run(sys.executable, "-m", "torch_openreg", "models", *arguments, cwd=ROOT)
 
     assert all(name in command().stdout for name in _models.names())
     shown = command("cuda-t4", "--sources").stdout

@@ -6,10 +6,8 @@ import contextlib
 import ctypes
 import gc
 import linecache
-import os
 import re
 import signal
-import subprocess
 import sys
 import time
 import warnings
@@ -27,7 +25,6 @@ from torch_openreg import openreg
 from torch_openreg._faults import MANY, parse
 from torch_openreg.openreg.faults import Count, FaultWarning, inject
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 MODES = ("inline", "async", "chaos")
 
 
@@ -38,9 +35,7 @@ def mode(request: pytest.FixtureRequest) -> Iterator[str]:
         torch.accelerator.synchronize()
 
 
-def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return programs.run([sys.executable, "-c", program], env={**os.environ, **environment}, timeout=600)
-
+run = programs.python
 
 # ---- the language ----------------------------------------------------------------------------------------------------
 
@@ -437,12 +432,7 @@ def test_memory_of_another_process_cannot_be_opened(mode: str, tmp_path: Path) -
             queue.put(x)
             receiver.join()
     """)
-    result = programs.run(
-        [sys.executable, "program.py"],
-        cwd=tmp_path,
-        env={**os.environ, "OPENREG_EXECUTION": mode},
-        timeout=600,
-    )
+    result = programs.run(sys.executable, "program.py", cwd=tmp_path, OPENREG_EXECUTION=mode)
     failed, second = result.stdout.splitlines()
     assert failed.startswith(f"{NAME} error: unspecified launch failure (injected by ipc:1=failure) "), result.stderr
     assert second == "[0.0, 1.0, 2.0] 1"

@@ -7,20 +7,18 @@ import ctypes
 import inspect
 import json
 import operator
-import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import openreg_process
 import programs
 import pytest
 import torch
 from comparison import DEVICE
-from environments import SUPPORT, importing
 from openreg_c import (
     DEVICE_TO_HOST,
     call,
@@ -30,10 +28,10 @@ from openreg_c import (
     ipc_event_open,
     ipc_handle,
     ipc_open,
-    library_path,
     malloc,
 )
 from openreg_work import Gate, kernel
+from programs import Done, Peer, importing
 from sanitizer_pairs import (
     PAIRS,
     Pair,
@@ -88,7 +86,7 @@ def test_a_repaired_twin_is_not_reported(pair: Pair) -> None:
 def test_the_table_of_pairs_has_what_was_found_and_what_it_costs(mode: str) -> None:
     command = [sys.executable, Path(__file__).with_name("sanitizer_table.py"), "--repeat", "1", "--mode", mode]
     pairs = ["even_and_odd_rows", "empty_instead_of_zeros"]
-    result = programs.run([*command, *pairs], timeout=600)
+    result = programs.run(*command, *pairs)
     rows = [re.sub(r"\d+\.\d", "TIMES", line).split() for line in result.stdout.splitlines()]
     assert rows == [
         ["pair", "check", "caught", "false", "alarm", "cost"],
@@ -118,9 +116,8 @@ with sanitizer.enable("memory"):
 
 
 def test_a_kernel_that_leaps_over_the_red_zone_of_a_large_block_faults(mode: str) -> None:
-    def scatter(first: int) -> subprocess.CompletedProcess[str]:
-        variables = {**os.environ, "OPENREG_EXECUTION": mode, "PYTHONPATH": importing(__file__)}
-        return programs.run([sys.executable, "-c", LEAP.format(first)], env=variables)
+    def scatter(first: int) -> Done:
+        return programs.python(LEAP.format(first), OPENREG_EXECUTION=mode, PYTHONPATH=importing(__file__))
 
     result = scatter((1 << 20) + 2048)  # 8,192 bytes past the end of x, whose block has 512 bytes of red zone
     assert re.fullmatch(
@@ -144,9 +141,8 @@ with sanitizer.enable("memory"):
 
 @pytest.mark.parametrize(("size", "which"), [(32, 0), (1 << 20, 0), (1 << 20, 1)])
 def test_a_kernel_that_writes_before_the_first_tensor_of_a_segment_faults(mode: str, size: int, which: int) -> None:
-    variables = {**os.environ, "OPENREG_EXECUTION": mode, "PYTHONPATH": importing(__file__)}
-    command = [sys.executable, "-c", FRONT.format(size=size, which=which)]
-    result = programs.run(command, env=variables)
+    code = FRONT.format(size=size, which=which)
+    result = programs.python(code, OPENREG_EXECUTION=mode, PYTHONPATH=importing(__file__))
     assert re.match(r"openreg: the .* accessed .*memory .*at 0x\w+", result.stderr)
     assert result.returncode == -signal.SIGSEGV
 
@@ -418,7 +414,6 @@ def test_an_overrun_at_the_end_of_the_block_is_raised_there() -> None:
 
 PEER = """
 import sys
-from openreg_c import *
 memory, mine, stream = malloc(4096), ipc_event(), get_pointer("orStreamCreate")
 print(ipc_handle(memory).hex(), ipc_event_handle(mine).hex(), flush=True)
 for line in sys.stdin:
@@ -430,34 +425,25 @@ for line in sys.stdin:
 """
 
 
-class Peer:
+class Other:
     """Another process with memory and an event. It can wait for an event of this process before it records its own."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: Peer) -> None:
         self._process = process
-        assert process.stdout is not None
-        self.memory, self.event = map(bytes.fromhex, process.stdout.readline().split())
+        self.memory, self.event = map(bytes.fromhex, process.read().split())
 
     def wait_and_record(self, event: int) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(ipc_event_handle(event).hex() + "\n")
-        self._process.stdin.flush()
-        assert self._process.stdout.readline() == "recorded\n"
+        assert self._process.ask(ipc_event_handle(event).hex()) == "recorded"
 
 
 @pytest.fixture
-def peer() -> Iterator[Peer]:
-    paths = {"PYTHONPATH": SUPPORT, "OPENREG_LIBRARY": str(library_path())}
-    command = [sys.executable, "-c", PEER]
-    with subprocess.Popen(
-        command, env=os.environ | paths, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        yield Peer(process)
-        process.kill()
+def peer() -> Iterator[Other]:
+    with openreg_process.peer(PEER) as process:
+        yield Other(process)
 
 
 @pytest.mark.parametrize("waits", ["a stream waits", "the host waits", "nobody waits"])
-def test_an_order_through_an_event_of_another_process_is_no_race(peer: Peer, waits: str) -> None:
+def test_an_order_through_an_event_of_another_process_is_no_race(peer: Other, waits: str) -> None:
     x, side, mine, theirs = ones(64), new_stream(), ipc_event(), ipc_event_open(peer.event)
     with sanitizer.enable("race", mode="report") as session:
         side.wait_stream(current())
@@ -481,7 +467,7 @@ def test_an_order_through_an_event_of_another_process_is_no_race(peer: Peer, wai
         call("orEventDestroy", event)
 
 
-def test_two_streams_race_for_the_memory_of_another_process(peer: Peer) -> None:
+def test_two_streams_race_for_the_memory_of_another_process(peer: Other) -> None:
     side = new_stream()
     for fixed in (False, True):
         with sanitizer.enable(EVERYTHING, mode="report") as session:
@@ -495,7 +481,7 @@ def test_two_streams_race_for_the_memory_of_another_process(peer: Peer) -> None:
         assert [report.kind for report in session.reports] == ([] if fixed else ["race"])
 
 
-def test_memory_that_was_opened_twice_is_known_until_it_is_closed_twice(peer: Peer) -> None:
+def test_memory_that_was_opened_twice_is_known_until_it_is_closed_twice(peer: Other) -> None:
     side = new_stream()
     with sanitizer.enable("race", "leak", mode="report") as session:
         memory = ipc_open(peer.memory)
@@ -509,7 +495,7 @@ def test_memory_that_was_opened_twice_is_known_until_it_is_closed_twice(peer: Pe
     call("orIpcCloseMemHandle", memory)
 
 
-def test_memory_that_another_process_may_have_written_is_not_unwritten(peer: Peer) -> None:
+def test_memory_that_another_process_may_have_written_is_not_unwritten(peer: Other) -> None:
     with sanitizer.enable("init", mode="report") as session:
         theirs, mine, on_host = ipc_open(peer.memory), malloc(4096), ctypes.create_string_buffer(4096)
         call("orMemcpy", on_host, theirs, 4096, DEVICE_TO_HOST)
@@ -520,7 +506,7 @@ def test_memory_that_another_process_may_have_written_is_not_unwritten(peer: Pee
     assert [str(report) for report in session.reports] == []
 
 
-def test_opened_memory_of_another_process_that_nobody_closes_is_a_leak(peer: Peer) -> None:
+def test_opened_memory_of_another_process_that_nobody_closes_is_a_leak(peer: Other) -> None:
     for fixed in (False, True):
         with sanitizer.enable("leak", mode="report") as session:
             memory = ipc_open(peer.memory)
@@ -713,9 +699,7 @@ def test_the_line_of_a_program_whose_folder_has_a_librarys_name_is_found(folder:
 # ---- other ways to switch it on --------------------------------------------------------------------------------------
 
 
-def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return programs.run([sys.executable, "-c", program], env={**os.environ, **environment}, timeout=600)
-
+run = programs.python
 
 PROGRAM = f"""
 import torch
@@ -812,9 +796,7 @@ if os.fork() == 0:
     sys.exit(7)
 print(os.waitstatus_to_exitcode(os.wait()[1]))
 """
-    environment = os.environ | {"OPENREG_SANITIZER": "race,init"}
-    result = programs.run([sys.executable, "-c", code], env=environment)
-    assert (result.stdout, result.stderr) == ("7\n", "")
+    programs.python(code, output="7\n", errors="", OPENREG_SANITIZER="race,init")
 
 
 # ---- what other tools are told ---------------------------------------------------------------------------------------
@@ -835,7 +817,4 @@ for wait in (x.sum().item, x.cpu, x.nonzero, lambda: x[x > 0]):
     assert len(waited) > before, wait
 print(set(waited))
 """
-    environment = os.environ | {"OPENREG_EXECUTION": mode}
-    command = [sys.executable, "-c", program]
-    result = programs.run(command, timeout=600, env=environment)
-    assert (result.stdout, result.stderr) == ("{0}\n", "")
+    programs.python(program, output="{0}\n", errors="", OPENREG_EXECUTION=mode)

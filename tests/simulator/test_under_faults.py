@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import programs
 import pytest
 import torch
 from comparison import DEVICE
 from forks import fork
+from programs import Run
 from sanitizer_pairs import forget, new_stream, ones
 
 from torch_openreg import openreg
 from torch_openreg.openreg import sanitizer
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 MODES = pytest.mark.parametrize("mode", ["inline", "async", "chaos"], indirect=True)
 
 
@@ -107,8 +104,7 @@ torch.accelerator.synchronize()
 faults.inject("kernel:1={effect}").__enter__()
 x.neg()
 """
-    environment = {**os.environ, "OPENREG_SANITIZER": "leak", "OPENREG_EXECUTION": "async"}
-    result = programs.run([sys.executable, "-c", program], env=environment)
+    result = programs.python(program, OPENREG_SANITIZER="leak", OPENREG_EXECUTION="async")
     assert result.returncode == 1
     assert "OPENREG_SANITIZER: race: " in result.stderr and "Traceback" not in result.stderr
     assert re.search(

@@ -14,9 +14,10 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import programs
 import pytest
 import torch
-from environments import Environment, build_tool, run_tool
+from environments import Environment, build_tool
 from torch.utils.cpp_extension import include_paths
 
 pytestmark = pytest.mark.slow
@@ -39,7 +40,7 @@ def objects(target: str) -> list[Path]:
 
 def symbols(files: Iterable[Path]) -> set[str]:
     """The functions and variables that files define."""
-    lines = run_tool("nm", "--defined-only", "--no-sort", *files).splitlines()
+    lines = programs.run("nm", "--defined-only", "--no-sort", *files, status=0).stdout.splitlines()
     found = (re.match(r"[0-9a-f]+ [BDTbdt] (_Z\w+)$", line) for line in lines)
     return {match[1] for match in found if match}
 
@@ -48,8 +49,8 @@ def symbols(files: Iterable[Path]) -> set[str]:
 def library() -> Path:
     """libtorch_openreg.so without csrc/simulator/borrowed. If the project was built before, this only links."""
     if not (BUILD / "CMakeCache.txt").exists():
-        run_tool(*build_tool("cmake"), "-G", "Ninja", "-S", ROOT, "-B", BUILD, *DEFINITIONS)
-    run_tool(*build_tool("cmake"), "--build", BUILD, "--target", TARGET)
+        programs.run(*build_tool("cmake"), "-G", "Ninja", "-S", ROOT, "-B", BUILD, *DEFINITIONS, status=0)
+    programs.run(*build_tool("cmake"), "--build", BUILD, "--target", TARGET, status=0)
     return BUILD / "csrc" / "without_borrowed" / "libtorch_openreg.so"
 
 
@@ -69,13 +70,14 @@ def kernels(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     built = tmp_path_factory.mktemp("kernels") / "kernels.so"
     folders = [*include_paths(), str(ROOT / "csrc"), *ROOT.glob("third_party/openreg/**/include")]
     torch_libraries = Path(torch.__file__).parent / "lib"
-    run_tool(
+    programs.run(
         os.environ.get("CXX", "c++"),
         *("-std=c++20", "-O1", "-shared", "-fPIC", "-Wl,--no-undefined", "-o", built, SOURCES / "kernels.cpp"),
         *(f"-I{folder}" for folder in folders),
         *(f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",),
         *(library, BUILD / "third_party" / "openreg" / "libopenreg.so"),
         *(f"-L{torch_libraries}", "-ltorch_cpu", "-lc10"),
+        status=0,
     )
     return built
 
@@ -218,14 +220,13 @@ def test_nothing_outside_of_the_folder_includes_it(tmp_path: Path) -> None:
 
 def inputs(folder: Path, library: str) -> set[str]:
     """The object files that a library is linked from."""
-    lines = run_tool(*build_tool("ninja"), "-C", folder, "-t", "inputs", library).splitlines()
+    lines = programs.run(*build_tool("ninja"), "-C", folder, "-t", "inputs", library, status=0).stdout.splitlines()
     return {line for line in lines if line.endswith(".o")}
 
 
 def test_the_option_leaves_out_the_folder_and_nothing_else(library: Path, tmp_path: Path) -> None:
-    run_tool(
-        *build_tool("cmake"), "-G", "Ninja", "-S", ROOT, "-B", tmp_path, *DEFINITIONS, "-DTORCH_OPENREG_BORROWED=OFF"
-    )
+    options = ("-G", "Ninja", "-S", ROOT, "-B", tmp_path, *DEFINITIONS, "-DTORCH_OPENREG_BORROWED=OFF")
+    programs.run(*build_tool("cmake"), *options, status=0)
     linked = inputs(tmp_path, "csrc/libtorch_openreg.so")
     assert len(linked) > 50 and not [name for name in linked if "borrowed" in name]
     assert linked == inputs(BUILD, str(library.relative_to(BUILD)))

@@ -3,54 +3,37 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import programs
 import pytest
+from programs import Done, Run
 
 ROOT = Path(__file__).parents[2]
-IN_TURN = 600
-"""The time limit of a process, in seconds. The C++ compiler alone takes seconds for each program."""
-
-Python = Callable[..., "subprocess.CompletedProcess[str]"]
 MODES = pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 
 
-def runner(program: Path, head: str, **environment: str) -> Python:
+def runner(program: Path, head: str, **environment: str) -> Run:
     """A function that writes ``head`` and its argument to the file ``program`` and runs the file in a new process."""
 
-    def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(code: str, **variables: str) -> Done:
         program.write_text(head + textwrap.dedent(code))
-        return programs.run(
-            [sys.executable, program],
-            cwd=ROOT,
-            env=os.environ | environment | variables,
-            timeout=IN_TURN,
-        )
+        return programs.run(sys.executable, program, cwd=ROOT, **(environment | variables))
 
     return run
 
 
-def output_of(result: subprocess.CompletedProcess[str]) -> str:
+def output_of(result: Done) -> str:
     assert result.returncode == 0, result.stderr
     return result.stdout.strip()
 
 
 def reports(inductor_cache: Path, *options: str, **variables: str) -> list[dict[str, Any]]:
-    result = subprocess.run(
-        [sys.executable, "-m", "tests.compile.compile_programs", "--json", *options],
-        cwd=ROOT,
-        env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(inductor_cache)} | variables,
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=IN_TURN,
-    )
+    command = (sys.executable, "-m", "tests.compile.compile_programs", "--json", *options)
+    result = programs.run(*command, cwd=ROOT, TORCHINDUCTOR_CACHE_DIR=str(inductor_cache), **variables)
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 

@@ -10,24 +10,15 @@ import importlib.metadata
 import importlib.util
 import os
 import shutil
-import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import programs
-
-T = TypeVar("T")
-SUPPORT = str(Path(__file__).parent)  # for the PYTHONPATH of a process that imports modules of this folder
-
-
-def importing(file: str) -> str:
-    """The PYTHONPATH of a process that imports modules of this folder, and of the folder of ``file``."""
-    return os.pathsep.join([SUPPORT, str(Path(file).parent)])
+from programs import Done
 
 
 def device_under_test() -> str:
@@ -76,41 +67,15 @@ class Environment:
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         (info / "entry_points.txt").write_text(entry_points)
 
-    def start(self, code: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Runs ``code`` in a fresh process. Arguments: Python's options, and environment variables."""
-        return run([self.python, *options, "-c", code], self.folder, environment)
+    def start(self, code: str, *options: str, **settings: Any) -> Done:
+        """As programs.run(), for ``code`` with options of Python, in this environment."""
+        return programs.run(self.python, *options, "-c", code, cwd=self.folder, **settings)
 
-    def run(self, code: str, *options: str, **environment: str) -> str:
+    def run(self, code: str, *options: str, **settings: Any) -> str:
         """As start(), and returns the output of ``code``. Fails the test if ``code`` fails or prints to stderr."""
-        result = self.start(code, *options, **environment)
-        assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
-        return result.stdout
-
-
-def run(
-    command: Sequence[str | Path], folder: Path, environment: Mapping[str, str]
-) -> subprocess.CompletedProcess[str]:
-    return programs.run(command, cwd=folder, env={**os.environ, **environment})
-
-
-def run_tool(*command: str | Path, cwd: Path | None = None) -> str:
-    """Runs a tool of the build, and returns its output. Fails the test if the tool fails."""
-    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
+        return self.start(code, *options, status=0, errors="", **settings).stdout
 
 
 def build_tool(name: str) -> Sequence[str]:
     """``cmake`` or ``ninja`` from where the build took it: the Python package if there is one, else the PATH."""
     return [sys.executable, "-m", name] if importlib.util.find_spec(name) else [name]
-
-
-def environment_without_switches() -> dict[str, str]:
-    """This process's environment without the variables that the device or this package reads."""
-    return {name: value for name, value in os.environ.items() if "OPENREG" not in name}
-
-
-def at_once(*runs: Callable[[], T]) -> list[T]:
-    """Calls functions that wait for processes, two at a time: `import torch` takes most of the time, on one core."""
-    with ThreadPoolExecutor(2) as pool:
-        return [future.result() for future in [pool.submit(function) for function in runs]]

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
-
 from comparison import PRELUDE
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+from programs import Run
 
 # The child prints to the same stdout as its parent, which then prints the child's exit status.
 FORK = """
@@ -28,6 +24,7 @@ assert {parent_still_works}
 
 def fork(run_python: Run, child: str, parent: str = "x = torch.ones(4, device=DEVICE)") -> str:
     still = "(torch.ones(4, device=DEVICE) * 2).cpu().tolist() == [2.0] * 4"
-    result = run_python(PRELUDE + FORK.format(parent=parent, child=child, parent_still_works=still))
-    assert (result.returncode, result.stderr) == (0, ""), result.stderr
+    result = run_python(
+        PRELUDE + FORK.format(parent=parent, child=child, parent_still_works=still), status=0, errors=""
+    )
     return result.stdout

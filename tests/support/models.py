@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import programs
-from environments import environment_without_switches
+from programs import Done
 
 ROOT = Path(__file__).parents[2]
 
 
-def python(code: str, model: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+def python(code: str, model: str | None = None, **environment: str) -> Done:
     """Runs code in a new process. The code may use ``torch``, ``openreg`` and ``d``, the type of the device."""
-    variables = environment_without_switches() | ({"OPENREG_MODEL": model} if model else {})
+    variables = {"OPENREG_MODEL": model} if model else {}
     head = "import torch\nfrom torch_openreg import openreg, _identity\nd = _identity.device_type\n"
-    return programs.run([sys.executable, "-c", head + code], cwd=ROOT, env=variables | environment)
+    return programs.python(head + code, cwd=ROOT, clean=True, **(variables | environment))
 
 
 def answer(code: str, model: str | None = None, **environment: str) -> str:

@@ -4,38 +4,37 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
+import programs
 import pytest
-from environments import SUPPORT, environment_without_switches
 from openreg_c import OpenRegError, library_path
+from programs import SUPPORT, Done, Peer
 
 LIBRARY_SOURCES = Path(__file__).parents[2] / "third_party" / "openreg"
 INCLUDE = LIBRARY_SOURCES / "include"
 
 
-def run_python(code: str, *python_options: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs `from openreg_c import *` and then `code` in a process. The device finds only `variables` set."""
-    environment = environment_without_switches() | variables
-    environment["OPENREG_LIBRARY"] = str(library_path())
-    environment["PYTHONPATH"] = SUPPORT
-    return subprocess.run(
-        [sys.executable, *python_options, "-c", "from openreg_c import *\n" + textwrap.dedent(code)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+def run_python(code: str, *options: str, **settings: Any) -> Done:
+    """Runs `from openreg_c import *` and then `code`. Of the device's variables it has only those in `settings`."""
+    paths = {"OPENREG_LIBRARY": str(library_path()), "PYTHONPATH": SUPPORT}
+    code = "from openreg_c import *\n" + textwrap.dedent(code)
+    return programs.python(code, options=options, clean=True, new_interpreter=True, **paths, **settings)
+
+
+def peer(code: str, **variables: str) -> Peer:
+    """As run_python(), for a process with which a test exchanges lines. It has the device's variables of this one."""
+    paths = {"OPENREG_LIBRARY": str(library_path()), "PYTHONPATH": SUPPORT}
+    code = "from openreg_c import *\n" + textwrap.dedent(code)
+    return Peer(sys.executable, "-c", code, **paths, **variables)
 
 
 def output_of(code: str, **variables: str) -> str:
     """What `code` printed; it must have succeeded and said nothing on stderr."""
-    result = run_python(code, **variables)
-    assert (result.returncode, result.stderr) == (0, "")
-    return result.stdout.strip()
+    return run_python(code, status=0, errors="", **variables).stdout.strip()
 
 
 def error_of(code: str, **variables: str) -> tuple[str, str]:
@@ -74,9 +73,8 @@ def compile_program(compiler: str, folder: Path, source: str) -> Path:
     program = folder / "program"
     library = library_path()
     flags = ("-std=c++20", "-Wall", "-Wextra", "-Werror", f"-I{INCLUDE}")
-    subprocess.run(
-        [compiler, *flags, folder / "program.cpp", "-o", program, library, f"-Wl,-rpath,{library.parent}"],
-        check=True,
+    programs.run(
+        compiler, *flags, folder / "program.cpp", "-o", program, library, f"-Wl,-rpath,{library.parent}", status=0
     )
     _COMPILED[source] = program
     return program
@@ -84,13 +82,5 @@ def compile_program(compiler: str, folder: Path, source: str) -> Path:
 
 def run_program(program: Path, **variables: str) -> str:
     """What the program printed on stdout and stderr; it must have succeeded. The device finds only `variables` set."""
-    result = subprocess.run(
-        [program],
-        env=environment_without_switches() | variables,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
-    )
-    assert result.returncode == 0, result.stdout
+    result = programs.run(program, clean=True, **variables, merged=True, status=0)
     return result.stdout

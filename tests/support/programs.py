@@ -22,15 +22,19 @@ import struct
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 INT = struct.Struct("i")
 # PYTHONSAFEPATH, since Python 3.11: sys.path does not begin with the program's folder.
 SAFE_PATH = getattr(sys.flags, "safe_path", False)
@@ -94,6 +98,7 @@ def next_program(connection: socket.socket) -> dict[str, Any]:
             connection.close()
             program = os.fork()
             if program == 0:
+                os.setsid()  # a process group, which kill() ends
                 os.dup2(output, 1)
                 os.dup2(errors, 2)
                 os.closerange(3, status + 1)
@@ -161,6 +166,20 @@ def serve() -> None:
 
 # ---- The tests' side -------------------------------------------------------------------------------------------------
 
+LIMIT = 600
+"""The time limit of a program, in seconds. It only ends a hang."""
+SUPPORT = str(Path(__file__).parent)  # for the PYTHONPATH of a program that imports modules of this folder
+
+PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+
+Done = subprocess.CompletedProcess[str]
+Run = Callable[..., Done]
+
+
+def importing(file: str) -> str:
+    """The PYTHONPATH of a program that imports modules of this folder, and of the folder of ``file``."""
+    return os.pathsep.join([SUPPORT, str(Path(file).parent)])
+
 
 class Program:
     """A program that the server has started; the names are those of subprocess.Popen."""
@@ -171,11 +190,6 @@ class Program:
         self._status = status
         (self.pid,) = INT.unpack(os.read(status, INT.size))
 
-    def poll(self) -> int | None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.wait(0)
-        return self.returncode
-
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
             if not select.select([self._status], [], [], timeout)[0]:
@@ -183,10 +197,6 @@ class Program:
             (self.returncode,) = INT.unpack(os.read(self._status, INT.size))
             os.close(self._status)
         return self.returncode
-
-    def kill(self) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
 
 
 class Server:
@@ -217,51 +227,140 @@ def server(environment: frozenset[tuple[str, str]]) -> Server:
 
 
 def start(
-    command: Sequence[str | Path],
-    *,
-    env: Mapping[str, str] | None = None,
+    *command: str | Path,
     cwd: str | Path | None = None,
+    clean: bool = False,
+    new_interpreter: bool = False,
+    stdin: int | None = None,
     stdout: int = 1,
     stderr: int = 2,
+    **variables: str | None,
 ) -> Program | subprocess.Popen[str]:
-    """As subprocess.Popen(), for a new process.
+    """Starts a program as the leader of a new process group, with this environment and ``variables``.
+
+    ``clean``: without the variables that the device or this package reads. A variable that is None is not set.
 
     The server starts [sys.executable, "-c", code, ...], [sys.executable, "-m", module, ...] and [sys.executable,
     file, ...]. A command with options of Python, or with an environment that differs from os.environ in what Python or
-    torch may read while they start, runs in a new interpreter, and so does any other program.
+    torch may read while they start, runs in a new interpreter, and so does a program with a stdin.
     """
-    words, environment = [str(word) for word in command], dict(os.environ if env is None else env)
-    is_plain = words[0] == sys.executable and (words[1] in ("-c", "-m") or words[1].endswith(".py"))
-    is_plain &= "TEST_INTERPRETERS" not in os.environ  # set by a developer, or by a tool, who wants no server
+    words = [str(word) for word in command]
+    inherited = {name: value for name, value in os.environ.items() if not (clean and "OPENREG" in name)}
+    environment = {name: value for name, value in (inherited | variables).items() if value is not None}
+    new_interpreter |= "TEST_INTERPRETERS" in os.environ  # set by a developer, or by a tool, who wants no server
+    is_plain = words[0] == sys.executable and (words[1] in ("-c", "-m") or words[1].endswith(".py")) and stdin is None
     early = read_early(environment)
-    if not is_plain or early != read_early(os.environ):
-        return subprocess.Popen(words, env=environment, cwd=cwd, stdout=stdout, stderr=stderr, text=True)
+    if new_interpreter or not is_plain or early != read_early(os.environ):
+        return subprocess.Popen(
+            words, env=environment, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr, text=True,
+            start_new_session=True,
+        )  # fmt: skip
     # Libraries set variables for the whole process when they are imported: then later programs have another server.
     return server(frozenset(early.items())).start(words, environment, str(cwd or os.getcwd()), stdout, stderr)
 
 
+def kill(program: Program | subprocess.Popen[str]) -> None:
+    """Ends a program and the processes that it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(program.pid, signal.SIGKILL)
+    program.wait()
+
+
 def run(
-    command: Sequence[str | Path],
-    *,
-    env: Mapping[str, str] | None = None,
-    cwd: str | Path | None = None,
-    timeout: float = 600,
-    check: bool = False,
-) -> subprocess.CompletedProcess[str]:
-    """As subprocess.run(), for start(), with the output and the errors as text."""
-    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-        program = start(command, env=env, cwd=cwd, stdout=output.fileno(), stderr=errors.fileno())
+    *command: str | Path,
+    timeout: float | None = LIMIT,
+    status: int | None = None,
+    output: str | None = None,
+    errors: str | None = None,
+    merged: bool = False,
+    **settings: Any,
+) -> Done:
+    """Runs a program as start() does, and returns its exit status, its output and its errors as text.
+
+    Fails if the program does not end with ``status``, ``output`` or ``errors``, where these are given, and if it takes
+    longer than ``timeout`` seconds: then it is killed. ``merged``: the errors are part of the output.
+    """
+    with tempfile.TemporaryFile("w+") as written, tempfile.TemporaryFile("w+") as complaints:
+        stderr = written if merged else complaints
+        program = start(*command, stdout=written.fileno(), stderr=stderr.fileno(), **settings)
+        late = False
         try:
-            status = program.wait(timeout)
+            program.wait(timeout)
         except subprocess.TimeoutExpired:
-            program.kill()
-            raise
-        output.seek(0)
-        errors.seek(0)
-        result = subprocess.CompletedProcess(command, status, output.read(), errors.read())
-    if check:
-        result.check_returncode()
+            late = True
+        finally:
+            if program.returncode is None:
+                kill(program)
+        written.seek(0)
+        complaints.seek(0)
+        assert program.returncode is not None
+        result = subprocess.CompletedProcess(program.args, program.returncode, written.read(), complaints.read())
+    said = f"{program.args}\n{result.stdout}{result.stderr}"
+    assert not late, f"still running after {timeout} s: {said}"
+    assert status in (None, result.returncode), f"exit status {result.returncode}, not {status}: {said}"
+    assert output in (None, result.stdout), said
+    assert errors in (None, result.stderr), said
     return result
+
+
+def python(code: str, *arguments: str | Path, options: Sequence[str] = (), **settings: Any) -> Done:
+    """As run(), for code in Python, whose lines may be indented."""
+    return run(sys.executable, *options, "-c", textwrap.dedent(code), *arguments, **settings)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def variables_of_ranks(size: int) -> list[dict[str, str]]:
+    """What torch.distributed reads in the environment of each rank."""
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(size)}
+    return [group | {"RANK": str(rank)} for rank in range(size)]
+
+
+def at_once(*runs: Callable[[], T], most: int = 2) -> list[T]:
+    """Calls functions that wait for programs, two at a time: `import torch` takes most of the time, on one core."""
+    with ThreadPoolExecutor(most) as pool:
+        return [future.result() for future in [pool.submit(function) for function in runs]]
+
+
+def ranks(size: int, code: str, **settings: Any) -> list[Done]:
+    """As python(), for all ranks of a group at once."""
+    return at_once(*(partial(python, code, **each, **settings) for each in variables_of_ranks(size)), most=size)
+
+
+class Peer:
+    """A program with which a test exchanges lines. It is killed at the end of the ``with`` block, or by close()."""
+
+    def __init__(self, *command: str | Path, **settings: Any) -> None:
+        process = start(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **settings)
+        assert isinstance(process, subprocess.Popen)
+        self.process = process
+
+    def read(self) -> str:
+        assert self.process.stdout
+        return self.process.stdout.readline().rstrip("\n")
+
+    def write(self, line: str = "") -> None:
+        assert self.process.stdin
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def ask(self, line: str = "") -> str:
+        self.write(line)
+        return self.read()
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with self.process:  # closes the pipes
+            kill(self.process)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import fcntl
 import signal
-import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import programs
@@ -39,10 +38,9 @@ if __name__ == "__main__":
     ],
 )
 def test_code_does_what_it_does_in_a_new_interpreter(code: str, safe_path: str, tmp_path: Path) -> None:
-    variables = os.environ | {"OPENREG_DEVICE_COUNT": "2", "PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": safe_path}
-    command = [sys.executable, "-c", code, "argument"]
-    new = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True)
-    ours = programs.run(command, env=variables, cwd=tmp_path)
+    variables = {"OPENREG_DEVICE_COUNT": "2", "PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": safe_path}
+    new = programs.python(code, "argument", cwd=tmp_path, new_interpreter=True, **variables)
+    ours = programs.python(code, "argument", cwd=tmp_path, **variables)
     assert (ours.returncode, ours.stdout, ours.stderr) == (new.returncode, new.stdout, new.stderr)
 
 
@@ -51,12 +49,9 @@ def test_files_and_modules_do_what_they_do_in_a_new_interpreter(tmp_path: Path) 
     (tmp_path / "package" / "__init__.py").write_text("")
     (tmp_path / "package" / "__main__.py").write_text("import sys; print(sys.argv, __name__, __package__)")
     (tmp_path / "program.py").write_text(SPAWNS)
-    paths = os.environ | {"PYTHONPATH": str(tmp_path)}
     for words, folder in ((["program.py"], tmp_path), (["-m", "program"], tmp_path), (["-m", "package"], Path("/"))):
-        command = [sys.executable, *words, "x"]
-        new = subprocess.run(command, cwd=folder, env=paths, capture_output=True, text=True)
-        ours = programs.run(command, cwd=folder, env=paths)
-        assert (new.returncode, new.stderr) == (0, "")
+        run = partial(programs.run, sys.executable, *words, "x", cwd=folder, PYTHONPATH=str(tmp_path))
+        new, ours = run(status=0, errors="", new_interpreter=True), run()
         assert (ours.returncode, ours.stdout, ours.stderr) == (new.returncode, new.stdout, new.stderr)
 
 
@@ -68,37 +63,74 @@ process = mp.get_context("spawn").Process(target=worker.work)
 process.start()
 process.join()
 """
-    result = programs.run([sys.executable, "-c", code], cwd=tmp_path)
-    assert (result.returncode, result.stdout, result.stderr) == (0, f"{tmp_path}\n", "")
+    programs.python(code, cwd=tmp_path, status=0, output=f"{tmp_path}\n", errors="")
 
 
 def test_several_threads_start_programs_at_once() -> None:
-    commands = [[sys.executable, "-c", f"print({number}){' ' * 5000}"] for number in range(40)]
-    with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(programs.run, commands))
+    runs = [partial(programs.python, f"print({number}){' ' * 5000}") for number in range(40)]
+    results = programs.at_once(*runs, most=8)
     assert [int(result.stdout) for result in results] == list(range(40))
 
 
-def test_a_program_that_takes_too_long_is_killed() -> None:
-    with pytest.raises(subprocess.TimeoutExpired):
-        programs.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=0.5)
-    program = programs.start([sys.executable, "-c", "import time; time.sleep(60)"])
-    assert isinstance(program, programs.Program) and program.poll() is None
-    program.kill()
-    assert program.wait(30) == -signal.SIGKILL
+@pytest.mark.parametrize("new_interpreter", [False, True])
+def test_a_program_that_takes_too_long_is_killed_with_its_children_and_reported(
+    tmp_path: Path, new_interpreter: bool
+) -> None:
+    lock = tmp_path / "lock"
+    code = f"""
+    import fcntl, os, time
+    lock = open({str(lock)!r}, "w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if os.fork():
+        print("begins", flush=True)
+    time.sleep(1000)
+    """
+    said, seconds = "", 1
+    while "\nbegins\n" not in said:  # a busy machine needs seconds for the first line
+        seconds *= 2
+        with pytest.raises(AssertionError, match=f"still running after {seconds} s: ") as caught:
+            programs.python(code, timeout=seconds, new_interpreter=new_interpreter)
+        said = str(caught.value)
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # the child, which inherited the lock, has ended
+
+
+def test_another_status_output_or_error_than_expected_fails_with_what_the_program_said() -> None:
+    code = "import sys; print('a word'); sys.exit('an error')"
+    programs.python(code, status=1, output="a word\n", errors="an error\n")
+    programs.python(code, status=1, output="a word\nan error\n", merged=True)
+    for expected in ({"status": 0}, {"output": ""}, {"errors": ""}):
+        with pytest.raises(AssertionError, match=r"(?s)sys\.exit.*a word\nan error\n"):
+            programs.python(code, **expected)
+
+
+def test_a_program_may_have_none_of_the_variables_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENREG_DEVICE_COUNT", "3")
+    monkeypatch.setenv("HOME", "/")
+    code = "import os; print(os.environ.get('OPENREG_DEVICE_COUNT'), os.environ.get('HOME'))"
+    programs.python(code, output="3 /\n")
+    programs.python(code, output="None None\n", clean=True, HOME=None)
+
+
+def test_ranks_find_each_other_and_lines_are_exchanged() -> None:
+    code = "import os; print(*(os.environ[name] for name in ('RANK', 'WORLD_SIZE')))"
+    assert [rank.stdout for rank in programs.ranks(2, code, status=0)] == ["0 2\n", "1 2\n"]
+    with programs.Peer(sys.executable, "-c", "while True: print(input() + '!', flush=True)") as peer:
+        assert [peer.ask("a"), peer.ask()] == ["a!", "!"]
+    assert peer.process.returncode == -signal.SIGKILL
 
 
 def test_what_python_reads_at_its_start_needs_a_new_interpreter() -> None:
     code = "import sys; print(sys.flags.utf8_mode)"
-    assert isinstance(programs.start([sys.executable, "-c", "pass"]), programs.Program)
-    assert programs.run([sys.executable, "-c", code], env=os.environ | {"PYTHONUTF8": "1"}).stdout == "1\n"
-    assert programs.run([sys.executable, "-X", "utf8", "-c", code]).stdout == "1\n"
+    assert isinstance(programs.start(sys.executable, "-c", "pass"), programs.Program)
+    assert programs.python(code, PYTHONUTF8="1").stdout == "1\n"
+    assert programs.run(sys.executable, "-X", "utf8", "-c", code).stdout == "1\n"
 
 
 def test_a_variable_that_this_process_gains_is_in_its_later_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import os; print(os.environ.get('PYTHONUTF8'), os.environ.get('ADDED_BY_A_LIBRARY'))"
     monkeypatch.setenv("ADDED_BY_A_LIBRARY", "1")
-    assert isinstance(programs.start([sys.executable, "-c", "pass"]), programs.Program)
-    assert programs.run([sys.executable, "-c", code]).stdout == "None 1\n"
+    assert isinstance(programs.start(sys.executable, "-c", "pass"), programs.Program)
+    assert programs.python(code).stdout == "None 1\n"
     monkeypatch.delenv("ADDED_BY_A_LIBRARY")
-    assert programs.run([sys.executable, "-c", code]).stdout == "None None\n"
+    assert programs.python(code).stdout == "None None\n"

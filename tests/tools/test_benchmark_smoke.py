@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import json
 import math
-import subprocess
 import sys
 from pathlib import Path
 
 import programs
 import pytest
 import torch
+from programs import Done
 
 from benchmarks import operators, targets, training
 from benchmarks.report import Row
@@ -19,9 +19,9 @@ from benchmarks.report import Row
 ROOT = Path(__file__).parents[2]
 
 
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str | Path) -> Done:
     command = [sys.executable, "-m", "benchmarks", *arguments]
-    return programs.run(command, cwd=ROOT, timeout=600)
+    return programs.run(*command, cwd=ROOT)
 
 
 @pytest.mark.slow

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import programs
 import pytest
 from clients.__main__ import suites, summary
 from clients.runner import CPU, FACES, Suite, run_file
@@ -112,7 +112,7 @@ known.names = {{ "*dies*[[]2]" = "it is known" }}
 """
     (tmp_path / "libraries.toml").write_text(table)
     command += ["--libraries", str(tmp_path / "libraries.toml")]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    result = programs.run(*command, cwd=ROOT)
     assert result.returncode == 1, result.stderr
     (row,) = json.loads(rows.read_text())
     failures = row.pop("failures")
@@ -145,7 +145,7 @@ def test_a_library_that_is_not_there_is_said_with_what_to_do(tmp_path: Path) -> 
         '[unfetched]\npackage = "torch"\nrequirement = "torch"\ncheckout = "c/d"\nfiles = ["*.py"]\n'
     )
     command += ["--libraries", str(tmp_path / "libraries.toml")]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={"COLUMNS": "200"})
+    result = programs.run(*command, cwd=ROOT, COLUMNS="200")
     assert result.returncode == 1
     said = " ".join(result.stdout.split())
     assert "absent: not installed. Install it with: pip install absent==1" in said
@@ -300,7 +300,7 @@ def pytorchs_suites(sources: Path, *arguments: str, face: str = "openreg") -> di
         str(rows),
     ]
     command += ["--libraries", str(sources / "libraries.toml"), *arguments]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    result = programs.run(*command, cwd=ROOT)
     assert result.returncode == 1, result.stderr + result.stdout  # there is an unexplained failure
     return {row["library"]: row for row in json.loads(rows.read_text())}
 

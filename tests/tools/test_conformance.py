@@ -6,7 +6,6 @@ import fnmatch
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,16 +14,16 @@ import pytest
 import torch
 import yaml
 from comparison import DEVICE
+from programs import PYTEST, Done
 
 from torch_openreg._environment import all_variables
 
 KIT = Path(__file__).resolve().parents[2] / "conformance"
 
 
-def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+def run(*command: str | Path) -> Done:
     path = os.pathsep.join(filter(None, [str(KIT), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path}
-    return programs.run([sys.executable, *command], cwd=KIT, env=environment)
+    return programs.run(sys.executable, *command, cwd=KIT, PYTHONPATH=path)
 
 
 @pytest.mark.slow
@@ -42,7 +41,7 @@ def test_the_device_conforms(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.only_on("openreg", reason="the kit's own tests need no device")
 def test_the_kits_own_tests_pass() -> None:
-    result = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")
+    result = run(*PYTEST[1:], "tests")
     assert result.returncode == 0, result.stdout + result.stderr
 
 

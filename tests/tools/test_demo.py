@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import math
-import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +13,7 @@ from typing import Any
 import programs
 import pytest
 import torch
+from programs import Done
 
 from torch_openreg._cli import demo, train_digits
 from torch_openreg._cli._curve import draw_log_curve
@@ -22,9 +21,8 @@ from torch_openreg._cli._curve import draw_log_curve
 ROOT = Path(__file__).parents[2]
 
 
-def run(folder: Path, *command: str | Path, encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "100"}
-    return programs.run([sys.executable, *command], cwd=folder, env=environment, timeout=600)
+def run(folder: Path, *command: str | Path, encoding: str = "utf-8") -> Done:
+    return programs.run(sys.executable, *command, cwd=folder, PYTHONIOENCODING=encoding, COLUMNS="100")
 
 
 @pytest.mark.slow

@@ -11,17 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import plugins
+import programs
 import pytest
 import torch
-from environments import Environment, run
+from environments import Environment
+from programs import Done
 
 BROKEN = ("circular", "knot", "undefined", "hang", "abort", "exit", "quit", "garbage", "needs", "stale", "driverless")
 TIMEOUT = 10  # seconds; a healthy backend needs much less, also on a busy machine
 
 
-def doctor(environment: Environment, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def doctor(environment: Environment, *options: str, **variables: str) -> Done:
     command = [environment.python, "-m", "torch_openreg", "doctor", "--timeout", str(TIMEOUT), *options]
-    return run(command, environment.folder, variables)
+    return programs.run(*command, cwd=environment.folder, **variables)
 
 
 @pytest.fixture(scope="module")
@@ -258,11 +260,9 @@ def test_a_missing_torch_is_reported_in_colour_on_a_terminal_and_an_unknown_opti
     (clinic.site_packages / "outer.pth").unlink()
     main, terminal = pty.openpty()
     command = [clinic.python, "-m", "torch_openreg", "doctor", "--frobnicate"]
-    environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
-    process = subprocess.Popen(
-        command, cwd=clinic.folder, env=environment, stdout=terminal, stderr=subprocess.PIPE, text=True
-    )
-    _, errors = process.communicate(timeout=600)
+    process = programs.start(*command, cwd=clinic.folder, NO_COLOR=None, stdout=terminal, stderr=subprocess.PIPE)
+    assert isinstance(process, subprocess.Popen)
+    _, errors = process.communicate(timeout=programs.LIMIT)
     os.close(terminal)
     output = os.read(main, 100_000).decode()
     os.close(main)

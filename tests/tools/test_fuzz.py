@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from comparison import DEVICE
-from environments import importing
 from fuzz import programs
 from fuzz.__main__ import fuzz, shrink
+from programs import importing
 
 
 @pytest.mark.slow

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import re
-import subprocess
 import sys
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,11 +13,10 @@ from typing import Any
 import programs
 import pytest
 from comparison import DEVICE
+from programs import Done, Run
 
 from torch_openreg import _page
 from torch_openreg._cli import memory as command
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 MIB = 1 << 20
 
@@ -87,8 +84,8 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def run_command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return programs.run([sys.executable, "-m", "torch_openreg", "memory", *arguments])
+def run_command(*arguments: str | Path) -> Done:
+    return programs.run(sys.executable, "-m", "torch_openreg", "memory", *arguments)
 
 
 def test_the_words_are_those_of_a_snapshot_of_known_numbers(file: Path) -> None:

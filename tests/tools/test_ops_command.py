@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import programs
 import pytest
 import torch
 
@@ -279,7 +280,7 @@ def test_a_name_is_escaped() -> None:
 def test_a_terminal_gets_a_table() -> None:
     parent, child = pty.openpty()
     command = [sys.executable, "-m", "torch_openreg", "ops", "histc"]
-    process = subprocess.Popen(command, stdout=child, env={**os.environ, "COLUMNS": "120", "TERM": "xterm"})
+    process = programs.start(*command, stdout=child, COLUMNS="120", TERM="xterm")
     os.close(child)
     output = b""
     try:
@@ -328,10 +329,9 @@ def test_bad_arguments(arguments: list[str], message: str, capsys: pytest.Captur
 
 
 def test_a_reader_that_stops_is_no_error() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "torch_openreg", "ops"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout and process.stderr
+    command = (sys.executable, "-m", "torch_openreg", "ops")
+    process = programs.start(*command, new_interpreter=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert isinstance(process, subprocess.Popen) and process.stdout and process.stderr
     process.stdout.close()
     assert process.wait() == 141
     assert process.stderr.read() == ""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import programs
 import pytest
-from environments import SUPPORT
+from programs import PYTEST, SUPPORT
 
 from torch_openreg._testing.marker import settings_of
 
@@ -27,7 +27,7 @@ def _as_a_user_has_it(monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester
 
 def run_pytest(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
     """As pytester.runpytest_subprocess()."""
-    result = programs.run([sys.executable, "-m", "pytest", *options], cwd=pytester.path)
+    result = programs.run(sys.executable, "-m", "pytest", *options, cwd=pytester.path)
     return pytest.RunResult(result.returncode, result.stdout.splitlines(), result.stderr.splitlines(), duration=0)
 
 
@@ -176,7 +176,7 @@ def test_the_command_repeats_the_test_from_the_same_folder_with_the_other_argume
         "def test_kind(request): assert request.config.option.kind == 'cpu'\n"
     )
     given = ("test_kind.py", "--kind=gpu", "--openreg-execution", "chaos", "--openreg-seed=3", *workers)
-    result = programs.run([sys.executable, "-m", "pytest", *given], cwd=folder)
+    result = programs.run(sys.executable, "-m", "pytest", *given, cwd=folder)
     command = next(line for line in result.stdout.splitlines() if line.startswith("repeat: "))
     assert command == "repeat: python -m pytest " + " ".join(
         ["test_kind.py::test_kind", "--openreg-execution=chaos", "--openreg-seed=3", "--kind=gpu", *workers]
@@ -395,7 +395,7 @@ def test_the_line_of_a_leak_is_found_in_a_project_in_a_folder_called_torch(pytes
     folder = pytester.mkdir("torch")
     source = 'import torch\nkept = []\ndef test_leaks(): kept.append(torch.ones(1000, device="openreg"))\n'
     folder.joinpath("test_kept.py").write_text(source)
-    result = programs.run([sys.executable, "-m", "pytest", "--openreg-leaks"], cwd=folder)
+    result = programs.run(sys.executable, "-m", "pytest", "--openreg-leaks", cwd=folder)
     assert f"openreg:0: 4,000 bytes, allocated at {folder}/test_kept.py:3 in test_leaks" in result.stdout
 
 
@@ -1011,16 +1011,6 @@ def test_an_option_enables_the_sanitizer(tmp_path: Path) -> None:
         "def test_bug():\n    torch.empty(4, device='openreg').add_(1)\n"
         "def test_repaired():\n    torch.zeros(4, device='openreg').add_(1)\n"
     )
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--openreg-sanitize=race,init",
-        str(tmp_path),
-    ]
-    result = programs.run(command, timeout=600, cwd=tmp_path)
+    result = programs.run(*PYTEST, "--openreg-sanitize=race,init", tmp_path, cwd=tmp_path)
     assert "1 failed, 1 passed" in result.stdout, result.stdout
     assert "init: aten::add_.Tensor reads 16 bytes" in result.stdout

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
+import programs
 import pytest
 from cuda_builds import AS_CUDA
-from environments import Environment, run
+from environments import Environment
 
 pytest_plugins = ["pytester"]
 
@@ -170,7 +170,7 @@ def test_without_an_option_nothing_is_imported_set_or_said(pytester: pytest.Pyte
 
 def test_an_installed_plugin_gives_no_warning(shared_environment: Environment, tmp_path: Path) -> None:
     (tmp_path / "test_nothing.py").write_text("def test_nothing(): import torch")
-    result = run([shared_environment.python, "-W", "error", "-m", "pytest", "-W", "error"], tmp_path, {})
+    result = programs.run(shared_environment.python, "-W", "error", "-m", "pytest", "-W", "error", cwd=tmp_path)
     assert result.returncode == 0 and "1 passed in" in result.stdout
 
 
@@ -182,7 +182,7 @@ before = set(sys.modules)
 import torch_openreg_pytest
 print(*sorted(set(sys.modules) - before))
 """
-    assert run([sys.executable, "-c", code], tmp_path, {}).stdout.split() == [
+    assert programs.python(code, cwd=tmp_path).stdout.split() == [
         "torch_openreg_options",
         "torch_openreg_pytest",
     ]

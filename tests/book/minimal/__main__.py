@@ -7,13 +7,15 @@ of that row (filter.c) and tries out what the backend can still do (abilities.py
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+
+import programs
+from programs import Peer
 
 ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "docs" / "minimal-operators.md"
@@ -107,27 +109,18 @@ class Backends:
         with tempfile.TemporaryDirectory() as folder:
             library = Path(folder) / "filter.so"
             source = Path(__file__).with_name("filter.c")
-            subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
-            environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "LD_PRELOAD": str(library)}
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", WORKER],
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
+            programs.run("cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl", status=0)
+            variables = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "LD_PRELOAD": str(library)}
+            self._peer = Peer(sys.executable, "-c", WORKER, stderr=subprocess.DEVNULL, **variables)
             self.inabilities(())  # after an answer the process has loaded the library, so its file may be deleted
 
     def inabilities(self, rows: Sequence[str]) -> dict[str, str]:
         """What a backend with only `rows` cannot do: ability -> the error, or "crash"."""
-        assert self._process.stdin and self._process.stdout
-        print(",".join(rows), file=self._process.stdin, flush=True)
-        return json.loads(self._process.stdout.readline())
+        return json.loads(self._peer.ask(",".join(rows)))
 
     def close(self) -> None:
         """Ends the process."""
-        self._process.communicate()
+        self._peer.close()
 
 
 def wrapped(text: str) -> str:

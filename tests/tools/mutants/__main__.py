@@ -18,11 +18,13 @@ import itertools
 import json
 import os
 import queue
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+import programs
+from programs import Done, Peer
 
 from . import build, table
 
@@ -35,11 +37,11 @@ MODES = {
 }
 
 
-def kit(python: Path, mode: str, mutant: str, *options: str) -> subprocess.CompletedProcess[str]:
+def kit(python: Path, mode: str, mutant: str, *options: str) -> Done:
     """One run of the kit with the mutant on ("" for none)."""
-    environment = {**os.environ, **MODES[mode], "BACKEND_MUTANT": mutant, "PYTHONPATH": str(KIT)}
-    command = [python, "-m", "torch_conformance", "--device", "openreg", "--quick", "--quiet", *options]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=build.FOLDER)
+    command = (python, "-m", "torch_conformance", "--device", "openreg", "--quick", "--quiet", *options)
+    variables = {**MODES[mode], "BACKEND_MUTANT": mutant, "PYTHONPATH": str(KIT)}
+    return programs.run(*command, cwd=build.FOLDER, timeout=None, **variables)
 
 
 def baseline(python: Path, mode: str, *options: str) -> Path:
@@ -58,9 +60,9 @@ def sweeps(python: Path) -> list[str]:
     path = build.FOLDER / "sweeps.txt"
     if not path.exists():
         options = ("--device", "openreg", "--list", "--checks", "operators/op/*", "--checks", "trains/optimizer/*")
-        command = [python, "-m", "torch_conformance", *options]
-        environment = {**os.environ, "PYTHONPATH": str(KIT)}
-        lines = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split("\n")
+        lines = programs.run(python, "-m", "torch_conformance", *options, PYTHONPATH=str(KIT), status=0).stdout.split(
+            "\n"
+        )
         path.write_text("\n".join(line.split()[1] for line in lines if line.count("/") == 4))
     return path.read_text().split()
 
@@ -103,20 +105,14 @@ class Zygote:
         path = os.pathsep.join(
             [str(KIT), *map(str, (table.ROOT / "tests" / "tools", table.ROOT / "tests" / "support"))]
         )
-        self._process = subprocess.Popen(
-            [python, "-m", "mutants.zygote"], env={**os.environ, "PYTHONPATH": path}, cwd=build.FOLDER,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        self._peer = Peer(python, "-m", "mutants.zygote", PYTHONPATH=path, cwd=build.FOLDER)
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        answer: dict[str, Any] = json.loads(self._peer.ask(json.dumps(request)))
         return answer
 
     def stop(self) -> None:
-        self._process.kill()
+        self._peer.close()
 
 
 def names_of(mutant: table.Mutant, mode: str, python: Path) -> list[str]:
@@ -177,8 +173,7 @@ class Judge:
         # PYTHONSAFEPATH: Python must not import the package in the working directory, which has no libraries.
         switches = {"BACKEND_MUTANT": mutant, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
         switches["TEST_INTERPRETERS"] = "1"  # the build with mutants ignores variables when Python starts
-        environment = {**os.environ, **switches}
-        result = subprocess.run(command, env=environment, cwd=table.ROOT, capture_output=True, text=True)
+        result = programs.run(*command, cwd=table.ROOT, timeout=None, **switches)
         if result.returncode not in (0, 1):
             raise SystemExit(f"{test} did not run:\n{result.stdout}{result.stderr}")
         return result.returncode == 0

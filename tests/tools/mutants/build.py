@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import programs
+from environments import Environment
 
 from . import table
 
@@ -22,7 +24,7 @@ LIBRARIES = ("third_party/openreg/libopenreg.so", "csrc/libtorch_openreg.so")
 
 def _ninja(build: Path, target: str) -> list[str]:
     ninja = shutil.which("ninja") or str(Path(sys.executable).parent / "ninja")
-    return subprocess.check_output([ninja, "-C", str(build), "-t", "commands", target], text=True).splitlines()
+    return programs.run(ninja, "-C", build, "-t", "commands", target, status=0).stdout.splitlines()
 
 
 def _compile(command: str, source: str, original: str, build: Path) -> str:
@@ -37,7 +39,7 @@ def _compile(command: str, source: str, original: str, build: Path) -> str:
         words[words.index(option) + 1] = value
     # The compiler searches includes in quotation marks in the folder of the original file.
     words[words.index("-c") : words.index("-c")] = ["-iquote", str(Path(original).parent), "-Wno-unused"]
-    subprocess.run(words, cwd=build, check=True)
+    programs.run(*words, cwd=build, timeout=None, status=0)
     return str(target)
 
 
@@ -79,13 +81,11 @@ def build(folder: Path) -> Path:
         command = command.replace(f"-o {library} ", f"-o {made} ")
         if library != LIBRARIES[0]:
             command = command.replace(f" {LIBRARIES[0]} ", f" {FOLDER / Path(LIBRARIES[0]).name} ")
-        subprocess.run(command, shell=True, cwd=folder, check=True)
+        programs.run("sh", "-c", command, cwd=folder, timeout=None, status=0)
     return _install()
 
 
 def _install() -> Path:
-    from environments import Environment
-
     where = FOLDER / "environment"
     shutil.rmtree(where, ignore_errors=True)
     environment = Environment(where)
@@ -97,5 +97,5 @@ def _install() -> Path:
         assert installed.exists(), installed
         shutil.copy(FOLDER / Path(library).name, installed)
     # The package refuses libraries that are not those of its build.
-    subprocess.run([sys.executable, table.ROOT / "cmake" / "library_sizes.py", environment.package], check=True)
+    programs.run(sys.executable, table.ROOT / "cmake" / "library_sizes.py", environment.package, status=0)
     return environment.python
