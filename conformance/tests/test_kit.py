@@ -36,9 +36,9 @@ print(json.dumps({}), flush=True) if sys.stdin.readline() else None
 for line in sys.stdin:
     name = json.loads(line)["name"]
     if "crash" in name: print("last words", file=sys.stderr, flush=True); os.abort()
-    if "hang" in name: time.sleep(60)
-    if "linger" in name: os.close(1); time.sleep(60)
-    if "orphan" in name and os.fork() == 0: time.sleep(60)
+    if "hang" in name: time.sleep(600)
+    if "linger" in name: os.close(1); time.sleep(600)
+    if "orphan" in name and os.fork() == 0: time.sleep(600)
     if "orphan" in name: os._exit(7)
     answer = {"result": "failed" if "fail" in name or "lost" in globals() else "passed", "detail": "", "seconds": 0}
     if "lose" in name: lost = answer["lost"] = "no longer copies"
@@ -53,7 +53,7 @@ def run_fake(names: list[str], stop: bool = False) -> dict[str, dict[str, object
         found[str(record["name"])] = record
         return stop and record["result"] != "passed"
 
-    run(names, {}, add, jobs=2 if not stop else 1, timeout=3, command=(sys.executable, "-c", WORKER))
+    run(names, {}, add, jobs=2 if not stop else 1, timeout=15, command=(sys.executable, "-c", WORKER))
     return found
 
 

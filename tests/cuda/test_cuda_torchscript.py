@@ -112,6 +112,7 @@ result = [torch.equal(z.cpu(), x @ x + 1), *checks]
 
 def test_events_measure_time_and_refuse_what_cuda_refuses(scripted: Scripted) -> None:
     program = """
+import time
 def elapsed(x, timed: bool) -> float:
     stream = torch.cuda.current_stream(0)
     start, end = torch.cuda.Event(timed, False, False), torch.cuda.Event(timed, True, False)
@@ -125,15 +126,16 @@ def elapsed(x, timed: bool) -> float:
 def shared():
     return torch.cuda.Event(True, False, True).query()
 x = torch.eye(128, device="cuda")
-result = [torch.jit.script(elapsed)(x, True)]
+begin = time.perf_counter()
+result = [0 < torch.jit.script(elapsed)(x, True) <= (time.perf_counter() - begin) * 1000]
 for function, arguments in ((elapsed, (x, False)), (shared, ())):
     try:
         torch.jit.script(function)(*arguments)
     except RuntimeError as error:
         result.append(str(error).splitlines()[-1])
 """
-    milliseconds, untimed, shared = scripted(program)
-    assert 0 < milliseconds < 10_000
+    measured, untimed, shared = scripted(program)
+    assert measured
     assert untimed == "RuntimeError: Both events must be created with argument 'enable_timing=True'."
     assert shared == "RuntimeError: torch.cuda.Event: interprocess=True needs enable_timing=False."
 

@@ -6,7 +6,6 @@ import ctypes
 import re
 import textwrap
 import threading
-import time
 from pathlib import Path
 
 import programs
@@ -266,9 +265,8 @@ def test_calls_from_exit_handlers_and_destructors_are_safe(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("execution", MODES)
 def test_a_process_that_exits_with_work_queued_ends_at_once(execution: str) -> None:
-    started = time.monotonic()
+    # All of the queued work would take longer than the time limit of run_python().
     run_python(QUEUE_MUCH, OPENREG_EXECUTION=execution, status=0, output="", errors="")
-    assert time.monotonic() - started < 30  # all of the queued work would take 50 s
 
 
 EXIT = r"""
@@ -324,6 +322,4 @@ int main() {
 @pytest.mark.parametrize("execution", MODES)
 def test_a_kernel_that_ends_the_process_does_not_wait_for_itself(tmp_path: Path, execution: str) -> None:
     program = compile_program(cpp_compiler(), tmp_path, EXIT_INSIDE)
-    started = time.monotonic()
     assert run_program(program, OPENREG_EXECUTION=execution) == ""
-    assert time.monotonic() - started < 60

@@ -174,6 +174,7 @@ def sum_under_faults(program: str, seconds: float) -> tuple[str, float]:
     from torch_openreg.openreg.faults import inject
 
     group = dist.new_group(range(size()), timeout=datetime.timedelta(seconds=seconds))
+    dist.barrier()  # of the other group: the ranks begin together, on a busy machine too
     begin = time.monotonic()
 
     def call() -> None:

@@ -554,11 +554,11 @@ def test_a_forked_child_of_a_rank_can_exit() -> None:
 
 def test_a_dropped_message_makes_the_receiver_time_out() -> None:
     group = Group(2)
-    (missed, seconds), (unaware, _) = group.run(MODULE, "sum_under_faults", "rank1@message:1=drop", 1.0)
+    (missed, seconds), (unaware, _) = group.run(MODULE, "sum_under_faults", "rank1@message:1=drop", 5.0)
     assert missed.startswith(
         "DistBackendError: [Rank 0] collective operation timeout: WorkOCCL(SeqNum=1, OpType=ALLRED"
     )
-    assert unaware == NO_ERROR and seconds > 0.9
+    assert unaware == NO_ERROR and seconds > 4.9
     group.close()
 
 
@@ -573,7 +573,7 @@ def test_a_late_message_delays_every_rank(mode: str) -> None:
 
 def test_the_error_of_a_message_that_fails_names_the_fault() -> None:
     group = Group(2)
-    (missed, _), (failed, _) = group.run(MODULE, "sum_under_faults", "rank1@message:1=failure", 1.0)
+    (missed, _), (failed, _) = group.run(MODULE, "sum_under_faults", "rank1@message:1=failure", 5.0)
     assert missed.startswith("DistBackendError: [Rank 0] collective operation ")
     assert failed.startswith(
         "DistBackendError: [Rank 1] collective operation failed: WorkOCCL(SeqNum=1, OpType=ALLREDUCE"

@@ -18,7 +18,7 @@ from environments import Environment
 from programs import Done
 
 BROKEN = ("circular", "knot", "undefined", "hang", "abort", "exit", "quit", "garbage", "needs", "stale", "driverless")
-TIMEOUT = 10  # seconds; a healthy backend needs much less, also on a busy machine
+TIMEOUT = 30  # seconds; a healthy backend needs 3, and less than 15 on a busy machine
 
 
 def doctor(environment: Environment, *options: str, **variables: str) -> Done:
