@@ -93,17 +93,34 @@ ELSEWHERE = (
         "one spelling of the names",
         wraps=False,
     ),
-    *(
-        Replaced(
-            f"torch._prims.rng_prims:{name}.py_kernels",
+)
+RNG_STATE = tuple(
+    Replaced(
+        owner,
+        name,
+        f"torch_openreg._inductor._device:{ours}",
+        "For factories, and for tracing, PyTorch chooses how to get the state of the generator by the device's name, "
+        "from a list.",
+        "the list is a registry, as register_graphsafe_rng_device_type is",
+    )
+    for owner, name, ours in (
+        (
+            "torch._prims.rng_prims:run_and_save_rng_state.py_kernels",
             "torch._C:DispatchKey.BackendSelect",
-            "torch_openreg._inductor._device:register_rng_state",
-            "For factories, and for tracing, PyTorch chooses an implementation by the device's name, from a list. The "
-            "functions that trace keep the one that chooses in a closure, where it is replaced too.",
-            "the list is a registry, as register_graphsafe_rng_device_type is",
-        )
-        for name in ("run_and_save_rng_state", "run_with_rng_state")
-    ),
+            "run_and_save",
+        ),
+        (
+            "torch._prims.rng_prims:run_and_save_rng_state.python_key_table",
+            "torch.fx.experimental.proxy_tensor:ProxyTorchDispatchMode",
+            "trace_run_and_save",
+        ),
+        (
+            "torch._higher_order_ops.utils:registered_hop_fake_fns",
+            "torch._prims.rng_prims:run_and_save_rng_state",
+            "run_and_save",
+        ),
+        ("torch._prims.rng_prims:run_with_rng_state.py_kernels", "torch._C:DispatchKey.BackendSelect", "run_with"),
+    )
 )
 AT_START = (
     *(
@@ -162,6 +179,6 @@ DTENSOR = (
 
 def all_rows() -> dict[str, tuple[Replaced, ...]]:
     """The rows by the folder that has them."""
-    core = ELSEWHERE + AT_START + DISTRIBUTED + DTENSOR
+    core = ELSEWHERE + AT_START + RNG_STATE + DISTRIBUTED + DTENSOR
     others = {name: importlib.import_module(f"torch_openreg.{name}._upstream") for name in parts_with("_upstream.py")}
     return {"torch_openreg": core, **{f"torch_openreg/{name}": module.ROWS for name, module in others.items()}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -10,8 +11,8 @@ import torch
 from torch._C import DispatchKey
 from torch._dynamo import device_interface as interfaces
 from torch._functorch._aot_autograd.utils import register_graphsafe_rng_device_type
-from torch._higher_order_ops.utils import registered_hop_fake_fns
 from torch._prims import rng_prims
+from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, track_tensor_tree
 from torch.utils import _pytree as pytree
 
 from torch_openreg import _C, _upstream, openreg
@@ -191,15 +192,16 @@ def register_rng_state(_: ModuleType) -> None:
     copy of the state as a tensor.
     """
     register_graphsafe_rng_device_type(device_type)
-    _register_rng_operator(rng_prims.run_and_save_rng_state, _run_and_save_rng_state)
-    _register_rng_operator(rng_prims.run_with_rng_state, _run_with_rng_state)
+    _upstream.apply(_upstream.RNG_STATE)
+    rng_prims.run_and_save_rng_state.py_impl(DispatchKey.PrivateUse1)(_run_and_save)
+    rng_prims.run_with_rng_state.py_impl(DispatchKey.PrivateUse1)(_run_with)
 
 
-def _run_and_save_rng_state(op: Any, *args: Any, **kwargs: Any) -> Any:
+def _run_and_save(op: Any, *args: Any, **kwargs: Any) -> Any:
     return openreg.get_rng_state(), op(*args, **kwargs)
 
 
-def _run_with_rng_state(state: torch.Tensor, op: Any, *args: Any, **kwargs: Any) -> Any:
+def _run_with(state: torch.Tensor, op: Any, *args: Any, **kwargs: Any) -> Any:
     current = openreg.get_rng_state()
     openreg.set_rng_state(state.cpu())
     result = op(*args, **kwargs)
@@ -207,22 +209,31 @@ def _run_with_rng_state(state: torch.Tensor, op: Any, *args: Any, **kwargs: Any)
     return result
 
 
-def _register_rng_operator(operator: Any, kernel: Any) -> None:
-    operator.py_impl(DispatchKey.PrivateUse1)(kernel)
-    # For factories, and for tracing, PyTorch chooses an implementation by the device's name, from a list that does not
-    # have this device. So the function that chooses is replaced.
-    choose = operator.py_kernels.pop(DispatchKey.BackendSelect)
+def _is_ours(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an operator with these arguments runs on this device."""
+    devices = [kwargs.get("device"), *(arg.device for arg in args if isinstance(arg, torch.Tensor))]
+    return next((torch.device(each).type == device_type for each in devices if each is not None), False)
 
-    def choose_with_ours(*args: Any, **kwargs: Any) -> Any:
-        devices = [kwargs.get("device"), *(arg.device for arg in args[1:] if isinstance(arg, torch.Tensor))]
-        is_ours = next((torch.device(each).type == device_type for each in devices if each is not None), False)
-        return (kernel if is_ours else choose)(*args, **kwargs)
 
-    operator.py_impl(DispatchKey.BackendSelect)(choose_with_ours)
-    for traced in (registered_hop_fake_fns[operator], *operator.python_key_table.values()):
-        for cell in getattr(traced, "__closure__", None) or ():
-            if cell.cell_contents is choose:
-                cell.cell_contents = choose_with_ours
+def run_and_save(original: Callable[..., Any], op: Any, *args: Any, **kwargs: Any) -> Any:
+    """Wraps two functions of run_and_save_rng_state: that for factories, and that for fake tensors."""
+    return (_run_and_save if _is_ours(args, kwargs) else original)(op, *args, **kwargs)
+
+
+def run_with(original: Callable[..., Any], state: torch.Tensor, op: Any, *args: Any, **kwargs: Any) -> Any:
+    """Wraps the function of run_with_rng_state for factories."""
+    return (_run_with if _is_ours(args, kwargs) else original)(state, op, *args, **kwargs)
+
+
+def trace_run_and_save(
+    original: Callable[..., Any], mode: ProxyTorchDispatchMode, op: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """Wraps the function of run_and_save_rng_state that puts a call into the graph."""
+    if not _is_ours(args, kwargs):
+        return original(mode, op, *args, **kwargs)
+    proxies = pytree.tree_map(mode.tracer.unwrap_proxy, ((op, *args), kwargs))
+    call = mode.tracer.create_proxy("call_function", rng_prims.run_and_save_rng_state, *proxies)
+    return track_tensor_tree(_run_and_save(op, *args, **kwargs), call, constant=None, tracer=mode.tracer)
 
 
 # LITERALINCLUDE END: RNG STATE
