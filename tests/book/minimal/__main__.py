@@ -81,9 +81,8 @@ table has two columns for what breaks:
 
 If both columns say "nothing", PyTorch has another way today. `reshape` calls `view` and not `_reshape_alias`. `copy_`
 and `_copy_from` can replace each other, because PyTorch's composite `copy_` calls `_copy_from`. Only PyTorch's own
-fallback calls `_copy_from_and_resize`; that fallback copies the tensors to the CPU and back. Without
-`_has_compatible_shallow_copy_type`, `x.data = y` still works if both are plain tensors. These rows stay because the
-other way is slower, or because a program may call the operator directly.
+fallback calls `_copy_from_and_resize`; that fallback copies the tensors to the CPU and back. These rows stay because
+the other way is slower, or because a program may call the operator directly.
 
 | row | in PyTorch's table | without it | without it and without a fallback |
 |---|---|---|---|"""

@@ -203,9 +203,14 @@ def _(device: str) -> None:
     equal(x, [1, 1, 1])
 
 
-@ability("`module.to(device)`")
+@ability("`module.to(device)`, with the parameters of an earlier optimizer")
 def _(device: str) -> None:
-    assert nn.Linear(2, 2).to(device).weight.device.type == device
+    module = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(module.parameters())
+    module.to(device)
+    assert module.weight.device.type == device
+    trained = optimizer.param_groups[0]["params"]
+    assert all(ours is its for ours, its in zip(trained, module.parameters(), strict=True)), "other parameters"
 
 
 @ability("`x.record_stream(stream)`")
