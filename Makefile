@@ -12,8 +12,8 @@ BIN := $(VENV)/bin
 # All builds by pip for one environment share a build folder, so that only changed files are compiled.
 export SKBUILD_BUILD_DIR := build/$(notdir $(VENV))
 
-SOURCE_FOLDERS := cmake csrc third_party torch_openreg/csrc
-CXX_FOLDERS := csrc third_party torch_openreg/csrc torch_openreg/_inductor
+SOURCE_FOLDERS := cmake csrc third_party torch_openreg/csrc $(wildcard torch_openreg/*/csrc)
+CXX_FOLDERS := csrc third_party torch_openreg
 # Options of pytest for each device that `make modes` tests.
 DEVICES := "--device openreg"
 SEMANTICS := \

@@ -1,7 +1,6 @@
 # The part of the Makefile that a new backend does not get: the name cuda, benchmarks, the conformance kit, the book,
 # wheels, and other people's programs.
-SOURCE_FOLDERS += torch_openreg/_cuda/csrc
-CXX_FOLDERS += torch_openreg/_cuda/csrc conformance
+CXX_FOLDERS += conformance
 DEVICES += "--device cuda --openreg-as=cuda"
 WORKFLOWS = $(wildcard .github/workflows/*.yml) examples/ci/github-actions.yml
 

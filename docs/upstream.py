@@ -27,7 +27,8 @@ def page() -> str:
         for row in rows:
             name = row.name.replace("torch._C:", "").replace("torch.ops:", "")
             kind = "wrapped by" if row.wraps else "replaced by"
-            lines += ["", f"**`{row.owner.replace(':', '.')}`, `{name}`**, {kind} `{row.ours.replace(':', '.')}`", ""]
+            title = f"**`{row.owner.replace(':', '.')}`, `{name}`**, {kind} `{row.ours.replace(':', '.')}`"
+            lines += ["", *textwrap.wrap(title, 160, break_long_words=False, break_on_hyphens=False), ""]
             lines += textwrap.wrap(
                 row.why, 120, initial_indent="- Why: ", subsequent_indent="  ", break_long_words=False
             )

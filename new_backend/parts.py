@@ -28,7 +28,6 @@ FILES = (
     "third_party",
     "torch_openreg",
     "torch_openreg_autoload.py",
-    "torch_openreg_options.py",
     "torch_openreg_pytest.py",
 )
 # The parts of FILES that only this project has: the device type cuda, the book, the fuzzer, benchmarks, other people's
@@ -41,6 +40,8 @@ LEFT_OUT = (
     "tests/package/build_new_backend.py",
     "tests/package/test_new_backend.py",
     "tests/package/test_wheels.py",
+    "tests/simulator/test_pytest_options.py",
+    "tests/simulator/test_pytest_plugin.py",
     "tests/simulator/test_under_faults.py",
     "tests/support/cuda_builds.py",
     "tests/support/libraries.py",
@@ -52,8 +53,6 @@ LEFT_OUT = (
     "tests/tools/test_conformance.py",
     "tests/tools/test_fuzz.py",
     "tests/package/test_upstream.py",
-    "tests/tools/test_pytest_options.py",
-    "tests/tools/test_pytest_plugin.py",
     "torch_openreg/_cli/new.py",
     "torch_openreg/_cuda",
 )

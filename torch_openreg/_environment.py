@@ -1,9 +1,9 @@
 """Every environment variable of the device and of the package, in the table VARIABLES.
 
-The table does not have variables of other programs that the code also reads, such as RANK and NO_COLOR. The variables
-in _AT_IMPORT, which have a few possible values, are checked here, at ``import torch``, so all bad values give an error
-of the same form. The others are checked by torch_openreg._loader at ``import torch``, or by the file that reads the
-variable (``Variable.reader``).
+A sub-package has its rows in a file _variables.py. The tables do not have variables of other programs that the code also
+reads, such as RANK and NO_COLOR. The variables that have a few possible values are checked here, at ``import torch``,
+so all bad values give an error of the same form. The others are checked by torch_openreg._loader at ``import torch``,
+by the function ``check`` of a file _variables.py, or by the file that reads the variable (``Variable.reader``).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 @functools.cache
@@ -61,32 +61,15 @@ def _choice(name: str, choices: tuple[str, ...], meaning: str, reader: str) -> V
     return Variable(name, "choice", choices[0], meaning, reader, choices)
 
 
-# Internal: the file descriptors through which a fork server of the pytest plugin talks to its parent process.
-FORK_SERVER = "_TORCH_OPENREG_FORK_SERVER"
-
 _DEVICE = "third_party/openreg/csrc/environment.cpp"
 _ALLOCATOR = "csrc/runtime/memory/OpenRegAllocatorConfig.cpp"
 
 VARIABLES: tuple[Variable, ...] = (
     # The device.
-    Variable(
-        "OPENREG_MODEL", "name", "", "the accelerator that the devices stand for", "torch_openreg/openreg/models.py"
-    ),
-    Variable("OPENREG_DEVICE_COUNT", "number", "2, or the model's", "the number of devices", _DEVICE),
-    Variable("OPENREG_DEVICE_MEMORY", "size", "16G, or the model's", "the bytes of each device", _DEVICE),
+    Variable("OPENREG_DEVICE_COUNT", "number", "2", "the number of devices", _DEVICE),
+    Variable("OPENREG_DEVICE_MEMORY", "size", "16G", "the bytes of each device", _DEVICE),
     Variable("OPENREG_VISIBLE_DEVICES", "list", "all", "the devices that the process may use", _DEVICE),
-    _choice("OPENREG_EXECUTION", ("inline", "async", "chaos"), "when queued work runs", _DEVICE),
-    Variable("OPENREG_CHAOS_SEED", "number", "0", "the seed of the delays in the mode chaos", _DEVICE),
-    _choice("OPENREG_POISON", ("0", "1"), "whether free memory holds NaN", "csrc/simulator/Poison.cpp"),
-    Variable("OPENREG_FAULTS", "program", "", "what goes wrong on purpose", "torch_openreg/openreg/faults.py"),
-    Variable(
-        "OPENREG_SANITIZER",
-        "choices",
-        "",
-        "what the sanitizer looks for",
-        "torch_openreg/openreg/sanitizer.py",
-        ("race", "init", "memory", "leak"),
-    ),
+    _choice("OPENREG_EXECUTION", ("inline", "async"), "when queued work runs", _DEVICE),
     Variable("PYTORCH_ALLOC_CONF", "settings", "", "settings of all caching allocators", ""),
     Variable("OPENREG_ALLOC_CONF", "settings", "", "settings of this device's allocator", _ALLOCATOR),
     # The package.
@@ -112,12 +95,6 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable("TORCH_OPENREG_TRACE", "file", "", "where a trace is written", "torch_openreg/openreg/profiler.py"),
     _choice(
-        "TORCH_OPENREG_AUTOGRAD_THREADS",
-        ("0", "1"),
-        "whether backward runs on autograd's threads",
-        "csrc/simulator/borrowed/OpenMPTeam.cpp",
-    ),
-    _choice(
         "OCCL_TRANSPORT",
         ("auto", "gloo", "shm"),
         "what collectives use",
@@ -135,26 +112,36 @@ VARIABLES: tuple[Variable, ...] = (
 )
 
 
-def all_variables() -> tuple[Variable, ...]:
-    """VARIABLES, and the rows that sub-packages add in a file _variables.py, which is read and not imported."""
+def _of_parts() -> list[dict[str, Any]]:
+    """What each file _variables.py of a sub-package defines. The files are run, and not imported."""
     import runpy
 
     folder = os.path.dirname(__file__)
-    files = [runpy.run_path(os.path.join(folder, name, "_variables.py")) for name in parts_with("_variables.py")]
-    return VARIABLES + tuple(Variable(*row) for file in files for row in file["VARIABLES"])
+    return [runpy.run_path(os.path.join(folder, name, "_variables.py")) for name in parts_with("_variables.py")]
 
 
-# The variables that are checked at import. The device checks its own variables when it starts, and a process group
-# checks its own when it is made, because a program may set these variables until then.
-_AT_IMPORT = tuple(
-    variable
-    for variable in VARIABLES
-    if variable.choices and not variable.reader.startswith(("third_party", "csrc/distributed"))
-)
+def all_variables() -> tuple[Variable, ...]:
+    """VARIABLES, and the rows of sub-packages. A row of a sub-package replaces the row of the same name."""
+    rows = {row.name: row for row in VARIABLES}
+    rows |= {row[0]: Variable(*row) for part in _of_parts() for row in part["VARIABLES"]}
+    return tuple(rows.values())
+
+
+def any_is_set(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a variable of the device or of the package is set. Most programs set none, and read no other table."""
+    return any("OPENREG_" in name for name in environment)
 
 
 def check(environment: Mapping[str, str] = os.environ) -> None:
-    """Raises ValueError for the first variable of _AT_IMPORT whose value is none of its choices. Empty means unset."""
-    for variable in _AT_IMPORT:
-        if value := environment.get(variable.name):
+    """Raises ValueError for the first variable whose value is none of its choices. Empty means unset.
+
+    Does not check the variables that the device library checks when it starts, and a process group when it is made,
+    because a program may set these variables until then.
+    """
+    for variable in all_variables() if any_is_set(environment) else VARIABLES:
+        value = environment.get(variable.name)
+        if value and variable.choices and not variable.reader.startswith(("third_party", "csrc/distributed")):
             variable.check(value)
+    for part in _of_parts() if any_is_set(environment) else ():
+        if "check" in part:
+            part["check"](environment)

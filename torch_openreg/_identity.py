@@ -11,6 +11,7 @@ import importlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch_openreg._environment import parts_with
 
@@ -59,6 +60,10 @@ identity = _chosen() if asked_type else DeviceIdentity()
 """The identity of this process's devices."""
 
 device_type = identity.type
+
+
+facts: dict[str, dict[str, Any]] = {}
+"""What else the doctor reports about the devices: title -> "name", "about" and "texts" (property -> value)."""
 
 
 def is_still_chosen() -> bool:

@@ -25,6 +25,7 @@ from typing import Any
 
 from torch_openreg import _environment
 from torch_openreg._build import check_build, check_libraries
+from torch_openreg._environment import parts_with
 from torch_openreg._identity import asked_type, device_type, identity
 
 _lock = threading.RLock()
@@ -116,20 +117,6 @@ def check_environment() -> None:
             f"TORCH_OPENREG_FALLBACK is {value!r}. Set it to silent (the default), warn or error, which operators to "
             "allow may follow (error,aten::sort.stable,_foreach_*), or unset it."
         )
-    if program := os.environ.get("OPENREG_FAULTS", "").strip():
-        from torch_openreg._faults import parse
-
-        try:
-            parse(program)
-        except ValueError as error:
-            raise ValueError(f"OPENREG_FAULTS cannot be obeyed. {error}") from None
-    if model := os.environ.get("OPENREG_MODEL", "").strip():
-        from torch_openreg._models import find_for_this_torch
-
-        try:
-            find_for_this_torch(model)
-        except ValueError as error:
-            raise ValueError(f"OPENREG_MODEL cannot be obeyed. {error}") from None
 
 
 def check_owner() -> None:
@@ -226,19 +213,23 @@ def when_imported(rows: Iterable[tuple[str, str]]) -> None:
 
 
 COMPILER = (
-    ("torch._dynamo.device_interface", "torch_openreg._inductor._device:register"),
-    ("torch._dynamo.device_interface", "torch_openreg._inductor._device:register_rng_state"),
-    ("torch._dynamo", "torch_openreg._inductor._device:make_traceable"),
-    ("torch._dynamo.trace_rules", "torch_openreg._inductor:leave_out"),
-    ("torch._dynamo.variables.optimizer", "torch_openreg._inductor._device:make_capturable"),
-    ("torch._inductor.codegen.common", "torch_openreg._inductor:register_with_inductor"),
-    ("torch._inductor.compile_fx", "torch_openreg._inductor._differences:patch_inductor"),
+    ("torch._dynamo.device_interface", "torch_openreg._dynamo:register"),
+    ("torch._dynamo.device_interface", "torch_openreg._dynamo:register_rng_state"),
+    ("torch._dynamo", "torch_openreg._dynamo:make_traceable"),
+    ("torch._dynamo.trace_rules", "torch_openreg._dynamo:leave_out"),
+    ("torch._dynamo.variables.optimizer", "torch_openreg._dynamo:make_capturable"),
 )
+
+
+def compiler_rows() -> tuple[tuple[str, str], ...]:
+    """COMPILER, and the rows of sub-packages that have a compiler for the device, in a file _compiler.py."""
+    others = (importlib.import_module(f"torch_openreg.{name}._compiler") for name in parts_with("_compiler.py"))
+    return COMPILER + tuple(row for module in others for row in module.COMPILER)
 
 
 def attach_compiler() -> None:
     """Registers the device with dynamo and inductor, the parts of torch.compile, when their modules are imported."""
-    when_imported(COMPILER)
+    when_imported(compiler_rows())
 
 
 def attach_dtensor() -> None:

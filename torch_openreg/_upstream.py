@@ -1,8 +1,8 @@
 """Functions of PyTorch that this package replaces. Each replacement is a row of a table, and apply() applies the rows.
 
-UPSTREAM.md shows all rows. A sub-package has its rows in a file
-_upstream.py. A row wraps or replaces a whole function, method, class or value: it copies no code of PyTorch's, and
-changes nothing within PyTorch's function. What PyTorch has a registration for is registered, and is no row.
+UPSTREAM.md shows all rows. A sub-package has its rows in a file _upstream.py. A row wraps or replaces a whole function,
+method, class or value: it copies no code of PyTorch's, and changes nothing within PyTorch's function. What PyTorch has a
+registration for is registered, and is no row.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Iterable, MutableMapping
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
-from torch_openreg._environment import parts_with
 from torch_openreg._identity import identity
 
 
@@ -98,7 +98,7 @@ RNG_STATE = tuple(
     Replaced(
         owner,
         name,
-        f"torch_openreg._inductor._device:{ours}",
+        f"torch_openreg._dynamo:{ours}",
         "For factories, and for tracing, PyTorch chooses how to get the state of the generator by the device's name, "
         "from a list.",
         "the list is a registry, as register_graphsafe_rng_device_type is",
@@ -147,6 +147,17 @@ DISTRIBUTED = (
         "the default is the backend that was registered for the accelerator",
     ),
 )
+OPTIMIZERS = (
+    Replaced(
+        "torch._dynamo.variables.optimizer:OptimizerVariable",
+        "_set_capturable",
+        "torch_openreg._dynamo:set_capturable",
+        "Before dynamo traces an optimizer without state, it sets `capturable` in each group of parameters "
+        "that are all on "
+        "CUDA or XPU, by is_cuda and is_xpu.",
+        "dynamo asks for the accelerator",
+    ),
+)
 DTENSOR = (
     Replaced(
         "torch.distributed.tensor._random:OffsetBasedRNGTracker",
@@ -179,6 +190,8 @@ DTENSOR = (
 
 def all_rows() -> dict[str, tuple[Replaced, ...]]:
     """The rows by the folder that has them."""
-    core = ELSEWHERE + AT_START + RNG_STATE + DISTRIBUTED + DTENSOR
-    others = {name: importlib.import_module(f"torch_openreg.{name}._upstream") for name in parts_with("_upstream.py")}
-    return {"torch_openreg": core, **{f"torch_openreg/{name}": module.ROWS for name, module in others.items()}}
+    rows = {"torch_openreg": ELSEWHERE + AT_START + RNG_STATE + DISTRIBUTED + OPTIMIZERS + DTENSOR}
+    for path in sorted(Path(__file__).parent.glob("*/**/_upstream.py")):
+        folder = path.parent.relative_to(Path(__file__).parents[1]).as_posix()
+        rows[folder] = importlib.import_module(f"{folder.replace('/', '.')}._upstream").ROWS
+    return rows

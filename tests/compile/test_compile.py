@@ -119,7 +119,7 @@ def test_the_template_of_a_matrix_product_declares_its_operands(python: Run) -> 
 def test_import_torch_imports_nothing_of_the_compiler(python: Run) -> None:
     code = """
         import sys
-        compiler = ("torch._dynamo", "torch._inductor", "torch_openreg._inductor")
+        compiler = ("torch._dynamo", "torch._inductor", "torch_openreg._dynamo", "torch_openreg.simulator.inductor")
         print([name for name in sys.modules if name.startswith(compiler)])
     """
     assert output_of(python(code)) == "[]"
@@ -384,7 +384,7 @@ def test_without_a_cpp_compiler_one_sentence_says_what_to_install(python: Run, t
 CACHED = """
     from torch._dynamo.utils import counters
     import torch._inductor.codegen.common
-    from torch_openreg._inductor import _config
+    from torch_openreg.simulator.inductor import _config
 
     SETTINGS
     x = torch.ones(3, device=DEVICE, requires_grad=True)

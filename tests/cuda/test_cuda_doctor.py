@@ -18,7 +18,9 @@ def doctor(environment: Environment, **variables: str) -> Done:
 def test_the_first_line_says_that_cuda_is_simulated(shared_environment: Environment) -> None:
     result = doctor(shared_environment, TORCH_OPENREG_AS="cuda")
     first, *_, verdict = result.stdout.splitlines()
-    assert first == "Device: cuda, simulated by torch_openreg (TORCH_OPENREG_AS=cuda). This is not a GPU."
+    assert (
+        first == "Device: cuda, provided by torch_openreg (TORCH_OPENREG_AS=cuda). It is simulated: this is not a GPU."
+    )
     assert verdict.startswith("`import torch` works here, in ") and verdict.endswith(" s, with device 'cuda'.")
     assert (result.returncode, result.stderr) == (0, "") and "TORCH_OPENREG_AS=cuda\n" in result.stdout
 

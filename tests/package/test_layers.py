@@ -18,11 +18,13 @@ from pathlib import Path
 import programs
 import pytest
 from environments import build_tool
+from simulator_words import named
 
 ROOT = Path(__file__).parents[2]
 CSRC = ROOT / "csrc"
 RUNTIME = CSRC / "runtime"
 OPERATORS = CSRC / "aten"
+BINDINGS = ROOT / "torch_openreg" / "csrc"
 CORE = ("runtime", "aten", "amp", "profiler", "distributed")
 BUILD = ROOT / os.environ.get("SKBUILD_BUILD_DIR", f"build/{Path(sys.prefix).name}")
 
@@ -100,21 +102,10 @@ def test_the_check_finds_a_loop_of_three_modules() -> None:
 
 # ---- the core and the simulator
 
-# Words of the simulator: poisoned memory, red zones, injected faults, the sanitizer, schedules, borrowed kernels.
-WORDS = {
-    *("poison", "poisoned", "fault", "faults", "faulty", "sanitize", "sanitizer", "sanitizers", "chaos"),
-    *("borrow", "borrowed", "twin", "twins", "simulate", "simulated", "simulation", "simulator"),
-}
-PHRASES = re.compile(r"red[ _]?zone|device[ _]?model", re.I)
-
-
-def named(text: str) -> set[str]:
-    """The simulator's words in a text: in its comments, its strings, and the parts of its identifiers."""
-    return {part.lower() for part in re.findall(r"[A-Za-z][a-z]*", text)} & WORDS | set(PHRASES.findall(text))
-
 
 def test_the_core_names_nothing_that_only_a_simulation_has() -> None:
     files = [path for name in CORE for path in sorted((CSRC / name).rglob("*")) if path.is_file()]
+    files += [path for path in sorted(BINDINGS.iterdir()) if path.is_file()]
     assert len(files) > 80
     found = {path.relative_to(ROOT).as_posix(): named(path.read_text()) for path in files}
     assert {name: words for name, words in found.items() if words} == {}
@@ -131,6 +122,12 @@ def test_the_core_includes_nothing_of_the_simulator() -> None:
     assert {name for name in needed_by(core, graph) if not name.startswith(CORE)} == set()
 
 
+def test_the_core_of_the_bindings_includes_nothing_of_the_simulator() -> None:
+    files = [path for path in BINDINGS.iterdir() if path.is_file()]
+    included = {name for path in files for name in INCLUDE.findall(path.read_text())}
+    assert len(included) > 10 and not [name for name in included if name.startswith("simulator/")]
+
+
 def symbols(files: Iterable[Path], defined: bool) -> set[str]:
     """The functions and variables that object files define, without inline functions, or that they need."""
     lines = programs.run(
@@ -143,8 +140,9 @@ def test_no_object_of_the_core_needs_a_symbol_of_the_simulator() -> None:
     if not (BUILD / "CMakeCache.txt").exists():
         pytest.skip("the project was not built in this folder")
     programs.run(*build_tool("cmake"), "--build", BUILD, "--target", "torch_openreg", status=0)
-    objects = {path: path.as_posix().split(".dir/")[-1] for path in (BUILD / "csrc").rglob("*.cpp.o")}
-    core = [path for path, name in objects.items() if name.startswith(CORE)]
-    simulator = [path for path, name in objects.items() if name.startswith("simulator/")]
-    assert len(core) > 50 and len(simulator) > 40
+    folders = [BUILD / name for name in ("third_party/openreg", "csrc", "torch_openreg/csrc")]
+    objects = [path for folder in folders for path in folder.rglob("*.cpp.o")]
+    core = [path for path in objects if "simulator" not in path.parts]
+    simulator = [path for path in objects if "simulator" in path.parts]
+    assert len(core) > 100 and len(simulator) > 60
     assert symbols(core, False) & (symbols(simulator, True) - symbols(core, True)) == set()

@@ -243,49 +243,45 @@ def test_the_chapter_says_of_every_file_what_to_do_with_it() -> None:
     assert sorted(file for file in there if not {file, *map(str, Path(file).parents)} & named) == []
 
 
-def test_step_3_leaves_no_line_that_the_chapter_does_not_name(project: tuple[str, Path], tmp_path: Path) -> None:
+def test_step_6_deletes_folders_and_leaves_no_line_that_names_what_is_gone(
+    project: tuple[str, Path], tmp_path: Path
+) -> None:
     name, original = project
     folder = tmp_path / "project"
     shutil.copytree(original, folder, symlinks=True)
-    for command in ("git init -q", "git add -A"):
-        assert programs.run(*command.split(), cwd=folder).returncode == 0
-    chapter = CHAPTER.read_text()
-    table = rows(chapter, "Folder by folder")
-    sources = [
-        path for where, verdict, _, step in table if (verdict, step) == ("delete", "3") for path in paths_in(where)
-    ]
-    assert "torch_openreg/_faults.py" in sources
-    changed = [path for where, _ in rows(chapter, "Lines that name deleted files") for path in paths_in(where)]
-    names = naming.full_table(name, [*sources, *changed])
-    deleted = [names.rename(path) for path in sources]
-    for path in deleted:
-        shutil.rmtree(folder / path) if (folder / path).is_dir() else (folder / path).unlink()
-    (search,) = re.findall(r"^git grep .+", chapter, re.MULTILINE)
-    lines = programs.run("bash", "-c", search, cwd=folder).stdout.splitlines()
-    found = {tuple(line.split(":")[:2]) for line in lines}
-    shutil.rmtree(folder / ".git")
-    assert sorted({file for file, _ in found}) == sorted(map(names.rename, changed))
+    (command,) = re.findall(r"^ *(find .*-name simulator.*)$", CHAPTER.read_text(), re.MULTILINE)
+    result = programs.run("bash", "-c", command.replace("torch_acme", f"torch_{name}"), cwd=folder)
+    assert (result.returncode, result.stderr) == (0, "")
+    kept, former = {*files(folder)}, {folder / path.relative_to(original) for path in files(original)}
+    gone = {path.relative_to(folder) for path in former - kept}
+    assert {path.parts[0] for path in gone} == {"csrc", "tests", "third_party", f"torch_{name}"}
+    assert all("simulator" in path.parts for path in gone) and len(gone) > 150
 
-    # Whatever imports, includes or compiles a deleted file is among the lines that the command finds.
-    modules = {path.removesuffix(".py").removeprefix("tests/").replace("/", ".") for path in deleted}
-    compiled = {Path(path).name for path in deleted if path.endswith((".cpp", ".h"))}
-    dangling = set()
-    for file in files(folder):
+    # Nothing imports, includes or compiles a file that is gone. The package may name the folder to type checkers only.
+    modules = {path.with_suffix("").as_posix().removesuffix("/__init__").replace("/", ".") for path in gone}
+    headers = {
+        Path(path.as_posix().rpartition("csrc/")[2]) for path in gone if path.suffix == ".h" and "csrc" in path.parts
+    }
+    headers |= {Path(path.name) for path in gone if path.parts[-2:-1] == ("include",)}
+    dangling = []
+    for file in sorted(kept):
         where = file.relative_to(folder)
-        for number, line in enumerate(file.read_text().splitlines(), start=1):
-            if file.suffix in (".h", ".cpp", ".txt") and compiled & {*re.findall(r"[\w.]+", line.partition("//")[0])}:
-                dangling.add((str(where), str(number)))
+        if file.suffix in (".h", ".cpp"):
+            included = {Path(each) for each in re.findall(r'^#include ["<]([^">]+)', file.read_text(), re.MULTILINE)}
+            dangling += [(str(where), str(header)) for header in included & headers]
         for node in ast.walk(ast.parse(file.read_text())) if file.suffix == ".py" else ():
-            imported = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
             if isinstance(node, ast.ImportFrom):
                 home = [*where.parts[: -node.level]] if node.level else []
                 module = ".".join([*home, *([node.module] if node.module else [])])
-                imported = [module, *(f"{module}.{each}" for each in imported)]
-            if {*imported} & modules:
-                dangling.add((str(where), str(node.lineno)))  # type: ignore[attr-defined]
-    assert len(dangling) >= 10 and sorted(dangling - found) == []
+                names = [module, *(f"{module}.{each}" for each in names)]
+            dangling += [(str(where), each) for each in names if each in modules]
+    for_type_checkers = (f"torch_{name}/{name}/_names.py", f"torch_{name}.simulator._public_names")
+    assert dangling == [for_type_checkers]
+    assert "if TYPE_CHECKING:" in (source := (folder / for_type_checkers[0]).read_text())
+    assert f"    from {for_type_checkers[1]} import *" in source.partition("if TYPE_CHECKING:")[2]
 
-    # The tools that need no PyTorch work, also before these lines are deleted.
+    # The tools that need no PyTorch work.
     for command in ("doctor", "memory", "trace"):
         module = (sys.executable, "-m", f"torch_{name}")
         programs.run(*module, command, "--help", cwd=folder, PYTHONPATH=str(folder), status=0, errors="")

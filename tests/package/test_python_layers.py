@@ -1,5 +1,7 @@
 """The files of torch_openreg import each other in one direction: no circle, and the commands above everything else.
 
+What a sub-package adds is found, so the core neither imports nor names torch_openreg/simulator.
+
 Imports within functions count too. They decide only when a file is imported, and not what it needs.
 """
 
@@ -9,6 +11,8 @@ import ast
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+from simulator_words import named
 
 PACKAGE = Path(__file__).parents[2] / "torch_openreg"
 
@@ -61,6 +65,25 @@ def test_no_two_python_files_need_each_other() -> None:
 def test_only_the_commands_import_the_commands() -> None:
     above = {name for name, needed in GRAPH.items() if any(each.startswith("torch_openreg._cli") for each in needed)}
     assert {name for name in above if not name.startswith("torch_openreg._cli")} == {"torch_openreg.__main__"}
+
+
+def test_the_core_imports_nothing_of_a_folder_that_may_be_deleted() -> None:
+    deletable = tuple(f"torch_openreg.{name}" for name in ("simulator", "_cuda"))
+    core = {name: needed for name, needed in GRAPH.items() if not name.startswith(deletable)}
+    assert len(core) > 30
+    found = {name: each for name, needed in core.items() for each in needed if each.startswith(deletable)}
+    assert found == {"torch_openreg.openreg._names": "torch_openreg.simulator._public_names"}  # for type checkers
+
+
+def test_the_core_names_nothing_that_only_a_simulation_has() -> None:
+    parts = {"simulator", "_cuda", "__pycache__"}
+    files = [*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyi"), *PACKAGE.parent.glob("torch_openreg_*.py")]
+    core = [path for path in files if not parts & {*path.relative_to(PACKAGE.parent).parts}]
+    assert len(core) > 40
+    found = {path.relative_to(PACKAGE.parent).as_posix(): named(path.read_text()) for path in core}
+    assert {name: words for name, words in found.items() if words} == {
+        "torch_openreg/openreg/_names.py": {"simulator"}  # for type checkers, which do not search
+    }
 
 
 def test_the_package_imports_no_other_part_of_the_project() -> None:

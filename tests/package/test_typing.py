@@ -7,12 +7,17 @@ import importlib
 import re
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import programs
+import pytest
 from environments import Environment
 
+from torch_openreg._environment import parts_with
 from torch_openreg.openreg import _names
 
+# The names that sub-packages add.
+ADDED = [importlib.import_module(f"torch_openreg.{part}._public_names") for part in parts_with("_public_names.py")]
 # Expression -> its type as mypy prints it.
 REVEALED = {
     "openreg.memory_allocated": "def (device: int | str | torch._C.device | None =) -> int",
@@ -55,18 +60,25 @@ def test_a_type_checker_knows_the_types_of_a_users_script(shared_environment: En
     assert re.sub(r'; maybe "\w+"\?', "", result.stdout).splitlines() == expected, result.stderr
 
 
-def test_python_and_type_checkers_find_a_name_in_the_same_submodule() -> None:
-    tree = ast.parse(Path(_names.__file__).read_text())
+@pytest.mark.parametrize("module", [_names, *ADDED], ids=lambda module: module.__name__)
+def test_python_and_type_checkers_find_a_name_in_the_same_submodule(module: ModuleType) -> None:
+    tree = ast.parse(Path(str(module.__file__)).read_text())
     (typed,) = [node for node in tree.body if isinstance(node, ast.If)]
     assert ast.unparse(typed.test) == "TYPE_CHECKING"
     found = set()
     for node in typed.body:
-        assert isinstance(node, ast.ImportFrom) and node.level == 1
+        assert isinstance(node, ast.ImportFrom)
+        if node.names[0].name == "*":
+            continue  # what sub-packages add
+        assert node.level == 1
+        submodule = ".".join(filter(None, (node.module or "").split(".")[1 if module in ADDED else 0 :])) or None
         for name in node.names:
             assert name.asname == name.name, "only an import `as` itself can be imported again"
-            found.add((node.module, name.name))
-    submodules = {(None, name) for name in _names.SUBMODULES if not name.startswith("_")}
-    assert found == submodules | {(module, name) for module, names in _names.SUBMODULES.items() for name in names}
+            found.add((submodule, name.name))
+    added = {name for each in ADDED for name in each.SUBMODULES}
+    own = {name: names for name, names in module.SUBMODULES.items() if module in ADDED or name not in added}
+    submodules = {(None, name) for name in own if not name.startswith("_")}
+    assert found == submodules | {(submodule, name) for submodule, names in own.items() for name in names}
 
 
 def test_a_name_that_a_submodule_gives_to_the_device_is_in_its_own_list() -> None:

@@ -52,6 +52,6 @@ def test_no_other_file_of_the_package_replaces_an_attribute_of_pytorch() -> None
         "torch_openreg/_failure.py",  # a row, and torch.openreg
         "torch_openreg/_loader.py",  # a row, and names that PyTorch does not have
         "torch_openreg/_upstream.py",
-        "torch_openreg/openreg/sanitizer.py",  # rows, which come and go with a session
+        "torch_openreg/simulator/openreg/sanitizer.py",  # rows, which come and go with a session
         "torch_openreg_autoload.py",  # a row
     }

@@ -15,8 +15,8 @@ from programs import Done
 
 from tests.simulator.device_models import __main__ as tables
 from tests.simulator.device_models import dispatch_macros
-from torch_openreg import _models
-from torch_openreg._cli import models as models_command
+from torch_openreg.simulator import _models
+from torch_openreg.simulator._cli import models as models_command
 
 ROOT = Path(__file__).parents[2]
 
@@ -426,7 +426,8 @@ def test_operators_refuse_the_dtypes_that_only_the_cpu_has_and_accept_those_that
 def test_the_other_cards_refuse_the_same_except_for_products_of_float8(model: str) -> None:
     """So the comparison of all operators with one card is enough; it takes minutes."""
     card, a100 = (
-        json.loads((ROOT / "torch_openreg" / "models" / f"{name}.json").read_text()) for name in (model, "cuda-a100")
+        json.loads((ROOT / "torch_openreg" / "simulator" / "models" / f"{name}.json").read_text())
+        for name in (model, "cuda-a100")
     )
     assert card["like"] == a100["like"]
     assert {name.split(".")[0] for refusal in card["refusals"] for name in refusal["operators"]} <= {

@@ -20,10 +20,10 @@ import torch
 from comparison import DEVICE, DEVICE_0, DEVICE_1, NAME
 from openreg_c import Fault, OpenRegError, call, get_pointer
 from openreg_process import output_of
+from torch_openreg.openreg.faults import Count, FaultWarning, inject
 
 from torch_openreg import openreg
-from torch_openreg._faults import MANY, parse
-from torch_openreg.openreg.faults import Count, FaultWarning, inject
+from torch_openreg.simulator._faults import MANY, parse
 
 MODES = ("inline", "async", "chaos")
 

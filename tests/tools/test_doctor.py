@@ -197,7 +197,7 @@ def test_people_get_a_table_and_a_verdict_and_bad_options_are_named_and_ignored(
         assert " needs a CPU build of PyTorch: pip install torch==" in lines.pop(0)
     head, *table = lines
     assert table.pop(1) == f"Package  torch_openreg  {clinic.package}"
-    assert first == "Device: openreg, simulated by torch_openreg."
+    assert first == "Device: openreg, provided by torch_openreg."
     assert head.startswith("Python   3.") and table[0].startswith("PyTorch  ")
     assert table[1].split() == ["backend", "distribution", "result", "time", "modules", "libraries", "PrivateUse1"]
     assert {line.split()[0]: line.split()[3] for line in table[2:]} == {"torch_openreg": "ok", "torch_fine": "ok"}

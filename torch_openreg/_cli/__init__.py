@@ -14,22 +14,32 @@ import sys
 from collections.abc import Sequence
 
 from torch_openreg import _loader
+from torch_openreg._environment import parts_with
 
 # Command -> one line of help. The module torch_openreg._cli.<command> holds the command, and may be left out.
-_HELP = {
+HELP = {
     "demo": "train a network on the device and on the CPU, and compare the two runs bit for bit",
     "doctor": "which backends `import torch` loads in this environment, which fail, why, and what to do",
     "memory": "what a snapshot of device memory shows: the peak, what held the memory, and gaps; as text or as a page",
-    "models": "the accelerators that the device can imitate: lists, compares, says where the values of one come from",
     "new": "write a backend of another name from these sources: `new NAME --output DIR`",
-    "run": "execute a program with other devices: `run --as cuda train.py` gives it simulated CUDA devices",
     "ops": "the route that each operator takes on the device: its own kernel, the fallback, a composition",
     "trace": "what a trace of torch.profiler shows: busy and idle streams, gaps, waits, copies, kernels",
 }
-COMMANDS = {name: text for name, text in _HELP.items() if os.path.exists(f"{os.path.dirname(__file__)}/{name}.py")}
 # Commands for which main() does not import torch first. The doctor must report even if that import hangs or aborts,
 # and a command that sets environment variables must do so before the import.
-WITHOUT_TORCH = ("doctor", "memory", "models", "new", "run", "trace")
+WITHOUT_TORCH = ("doctor", "memory", "new", "trace")
+
+# The packages with commands: this one, and the folders _cli of sub-packages.
+_HOMES = [
+    sys.modules[__name__],
+    *(importlib.import_module(f"torch_openreg.{name}._cli") for name in parts_with("_cli")),
+]
+COMMANDS = {
+    name: home
+    for home in _HOMES
+    for name in home.HELP
+    if os.path.exists(os.path.join(os.path.dirname(str(home.__file__)), f"{name}.py"))
+}
 
 # Modules that only some commands use, and the packages that they come from. The extra `demo` names all of them.
 EXTRAS = {"rich": "rich", "sklearn": "scikit-learn", "numpy": "numpy", "matplotlib": "matplotlib"}
@@ -42,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="torch-openreg",
         description="Tools of torch_openreg.",
-        epilog="commands:\n" + "\n".join(f"  {name:<10}{text}" for name, text in COMMANDS.items()),
+        epilog="commands:\n" + "\n".join(f"  {name:<10}{COMMANDS[name].HELP[name]}" for name in sorted(COMMANDS)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="`COMMAND --help` explains it")
@@ -52,10 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     chosen = parser.parse_args(arguments)
-    if chosen.command not in WITHOUT_TORCH:
+    home = COMMANDS[chosen.command]
+    if chosen.command not in home.WITHOUT_TORCH:
         _loader.load()
     try:
-        return importlib.import_module(f"torch_openreg._cli.{chosen.command}").main(chosen.arguments)
+        return importlib.import_module(f"{home.__name__}.{chosen.command}").main(chosen.arguments)
     except ModuleNotFoundError as error:
         # The name can be that of a submodule: rich.console.
         module = (error.name or "").split(".")[0]

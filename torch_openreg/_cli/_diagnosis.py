@@ -294,8 +294,8 @@ class Doctor:
             "import_torch": {
                 "seconds": whole.facts("imported").get("seconds"),
                 "privateuse1": whole.facts("end").get("privateuse1"),
-                "simulated": whole.facts("end").get("simulated"),
-                "model": whole.facts("end").get("model"),
+                "device": whole.facts("end").get("device"),
+                "facts": whole.facts("end").get("facts", {}),
                 "failure": None if whole.complete else asdict(self.explain(whole, guilty(whole, backends) or torch)),
             },
             "healthy": whole.complete

@@ -57,7 +57,7 @@ class Probe:
             import torch
 
             self.tell("imported", seconds=time.perf_counter() - start)
-            self.tell("end", privateuse1=claimed(torch), simulated=simulated(), model=model())
+            self.tell("end", privateuse1=claimed(torch), device=device(), facts=facts())
         except BaseException as error:  # also SystemExit
             self.tell("error", **describe(error))
         # Ends the process without the exit handlers of other packages.
@@ -137,19 +137,16 @@ def claimed(torch: Any) -> str | None:
     return None if name == "privateuseone" else name
 
 
-def simulated() -> str | None:
+def device() -> str | None:
     """The type of torch_openreg's devices in this process, or None if there are none."""
     identity, failed = (sys.modules.get(f"torch_openreg.{name}") for name in ("_identity", "_failure"))
     return identity.device_type if identity and not (failed and failed.failure) else None
 
 
-def model() -> dict[str, Any] | None:
-    """The device model in this process, or None."""
-    module = sys.modules.get("torch_openreg.openreg.models")
-    chosen = module._current if module else None
-    if chosen is None:
-        return None
-    return {"name": chosen.name, "about": chosen.about, "properties": chosen.numbers, "texts": chosen.texts}
+def facts() -> dict[str, Any]:
+    """What else there is to say about these devices."""
+    identity = sys.modules.get("torch_openreg._identity")
+    return dict(identity.facts) if identity else {}
 
 
 def libraries() -> set[str]:

@@ -20,13 +20,13 @@ from torch_openreg._cli._diagnosis import Doctor
 from torch_openreg._identity import other_identities
 
 
-def device_line(simulated: str | None) -> str:
-    """The first line of the report: the device, which is called "simulated" because it is no GPU, or "none"."""
+def device_line(device: str | None) -> str:
+    """The first line of the report: the type of this package's devices, or "none"."""
     for other in other_identities():
-        if simulated == other.type:
-            return f"Device: {simulated}, simulated by torch_openreg (TORCH_OPENREG_AS={simulated}). {other.note}"
-    if simulated:
-        return f"Device: {simulated}, simulated by torch_openreg."
+        if device == other.type:
+            return f"Device: {device}, provided by torch_openreg (TORCH_OPENREG_AS={device}). {other.note}"
+    if device:
+        return f"Device: {device}, provided by torch_openreg."
     return "Device: none. `import torch` does not load torch_openreg here, or torch_openreg fails."
 
 
@@ -45,7 +45,7 @@ class Printer:
     def show(self, report: dict[str, Any]) -> None:
         torch, whole = report["torch"], report["import_torch"]
         build = f"{torch['version']} ({torch['build']})" if torch["version"] else "not installed"
-        print(self.paint(device_line(whole["simulated"]), "bold"))
+        print(self.paint(device_line(whole["device"]), "bold"))
         for other in other_identities():
             if other.needs_cpu_build and torch["version"] and torch["build"] != "CPU only":
                 command = _build.cpu_build(torch["version"])
@@ -55,9 +55,9 @@ class Printer:
         print(f"{self.paint('Package', 'bold')}  torch_openreg  {report['package']['folder']}")
         for name, value in report["environment"].items():
             print(f"         {name}={value}")
-        if model := whole["model"]:
-            properties = (f"{name} {text}" for name, text in model["texts"].items())
-            print(f"{self.paint('Model', 'bold')}    {model['name']}, {model['about']}")
+        for title, fact in whole["facts"].items():
+            properties = (f"{name} {text}" for name, text in fact["texts"].items())
+            print(f"{self.paint(title.capitalize(), 'bold')}{' ' * (9 - len(title))}{fact['name']}, {fact['about']}")
             print(textwrap.fill(", ".join(properties), 110, initial_indent=" " * 9, subsequent_indent=" " * 9))
         print()
         for other in report["package"]["others"]:
@@ -111,7 +111,7 @@ class Printer:
         else:
             # If torch_openreg fails, PrivateUse1 has its name, but there is no device (_failure.stand_in).
             others = whole["privateuse1"] if whole["privateuse1"] != "openreg" else None
-            device = others or whole["simulated"]
+            device = others or whole["device"]
             loaded = f"device {device!r}" if device else "no PrivateUse1 device"
             print(self.paint(f"`import torch` works here, in {whole['seconds']:.2f} s, with {loaded}.", "green"))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import html
+import importlib
 import json
 import re
 import sys
@@ -21,14 +22,15 @@ from typing import NamedTuple
 import torch
 
 from torch_openreg import _C, _page
+from torch_openreg._environment import parts_with
 
+# Sub-packages may have routes on which a CPU kernel computes on device memory.
+_PARTS = [importlib.import_module(f"torch_openreg.{name}._routes") for name in parts_with("_routes.py")]
+_OF_PARTS = {route: text for part in _PARTS for route, text in part.ROUTES.items()}
 # Route -> what it means. The order is that of the output: from a kernel of the device's own to no kernel.
 ROUTES = {
     "native": "a kernel written for the device",
-    "override": "a function of the backend that calls the CPU's kernel, in the place of PyTorch's default",
-    "structured": "PyTorch's structured kernel over the device's memory, with the CPU's inner loop (STUB)",
-    "unboxed": "the CPU's kernel on device memory, called without boxing its arguments",
-    "registered fallback": "the boxed fallback, for an operator that PyTorch would compose, or that alerts on CUDA",
+    **_OF_PARTS,
     "fallback": "the boxed fallback for every operator with a CPU kernel",
     "composite explicit": "composed of other operators; PyTorch has a derivative formula for this one",
     "composite implicit": "composed of other operators; autograd differentiates those",
@@ -38,7 +40,7 @@ ROUTES = {
 }
 # On these routes a CPU kernel computes on device memory. A vendor's backend replaces the CPU kernels with its own, one
 # operator after the other.
-BORROWED = ("override", "structured", "unboxed", "registered fallback", "fallback")
+ON_CPU = (*_OF_PARTS, "fallback")
 # Layout -> the dispatch keys of its tensors, on the device and on the CPU.
 KEYS = {
     "strided": ("PrivateUse1", "CPU"),
@@ -57,7 +59,7 @@ class Operator(NamedTuple):
     route: str
     """A key of ROUTES."""
     queued: bool
-    """Whether a call may be queued in the execution modes async and chaos. If not, a kernel that reads or writes
+    """Whether a call may be queued in the execution modes that queue. If not, a kernel that reads or writes
     elements waits for its stream. A view or a composition does not itself wait."""
     registered_at: str
     """File and line of the registration; empty if there is no kernel."""
@@ -107,7 +109,7 @@ def operators(namespaces: Sequence[str], layout: str = "strided") -> Iterator[Op
             continue
         route, source = route_of(name, layout)
         base, _, overload = rest.partition(".")
-        queued = (route == "native" or route in BORROWED) and _C._is_queueable(f"{namespace}::{base}", overload)
+        queued = (route == "native" or route in ON_CPU) and _C._is_queueable(f"{namespace}::{base}", overload)
         # Makes the path relative to the sources. PyTorch's paths are those of the machine that built PyTorch.
         yield Operator(name, route, queued, re.sub(r"^(\.\./)+|^.*/pytorch/pytorch/|^/.*/(?=csrc/)", "", source))
 
@@ -133,10 +135,10 @@ def totals(rows: Sequence[Operator]) -> dict[str, int]:
     return {route: counts[route] for route in ROUTES if counts[route]}
 
 
-def summary_of_borrowed(rows: Sequence[Operator]) -> str:
+def summary_of_cpu_kernels(rows: Sequence[Operator]) -> str:
     """A sentence that says how many kernels are the backend's own."""
     counts = totals(rows)
-    still = sum(counts.get(route, 0) for route in BORROWED)
+    still = sum(counts.get(route, 0) for route in ON_CPU)
     own = counts.get("native", 0)
     return (
         f"{still} of {still + own} operators with a kernel on the device run the CPU's kernel, {own} have a kernel of "
@@ -267,9 +269,10 @@ def main(argv: Sequence[str]) -> int:
         "--layout", default="strided", choices=KEYS, help="the layout of the tensors (default: strided)"
     )
     parser.add_argument("--totals", action="store_true", help="print only the totals")
-    parser.add_argument(
-        "--borrowed", action="store_true", help="list the operators that run the CPU's kernel, and print how many"
-    )
+    text = "list the operators that run the CPU's kernel, and print how many"
+    for part in _PARTS:
+        parser.add_argument(part.OPTION, dest="on_cpu", action="store_true", help=text)
+    parser.set_defaults(on_cpu=False)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON: totals and operators")
     form.add_argument("--html", action="store_true", help="print an HTML page in one file")
@@ -281,9 +284,9 @@ def main(argv: Sequence[str]) -> int:
         if (not options.route or row.route in options.route)
         and (not options.patterns or any(matches(row.name, pattern) for pattern in options.patterns))
     ]
-    sentence = summary_of_borrowed(rows) if options.borrowed and rows else ""
-    if options.borrowed:
-        rows = [row for row in rows if row.route in BORROWED]
+    sentence = summary_of_cpu_kernels(rows) if options.on_cpu and rows else ""
+    if options.on_cpu:
+        rows = [row for row in rows if row.route in ON_CPU]
     if not rows and (options.patterns or not sentence):
         problem = "none of these operators runs the CPU's kernel" if sentence else "no such operator"
         print(f"torch-openreg ops: {problem}", file=sys.stderr)

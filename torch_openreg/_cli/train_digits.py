@@ -1,7 +1,7 @@
 """Train a small convolutional network on handwritten digits, on any device that PyTorch has.
 
     python train_digits.py                    # on the CPU
-    python train_digits.py --device openreg   # the same numbers, on the simulated accelerator
+    python train_digits.py --device openreg   # the same numbers, on the device
 
 The training part imports torch and nothing else: the device appears because its package is installed. scikit-learn is
 used once, for its copy of the data: 1797 images of 8x8 pixels. A quarter of them is kept for testing.

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from importlib.machinery import ExtensionFileLoader
 
 from torch_openreg._build import build_info, check_build, check_libraries, cpu_build
-from torch_openreg._loader import COMPILER, attach_dtensor, check_environment, check_platform, when_imported
+from torch_openreg._loader import attach_dtensor, check_environment, check_platform, compiler_rows, when_imported
 
 OWN_NAME = 'unset TORCH_OPENREG_AS and use the device by its own name, "openreg".'
 
@@ -70,7 +70,7 @@ def attach_compiler() -> None:
     """Registers the device with dynamo and inductor, the parts of torch.compile, when their modules are imported."""
     # Dynamo knows torch.cuda, and PyTorch has registered its random-number state.
     known = ("make_traceable", "register_rng_state")
-    when_imported(row for row in COMPILER if not row[1].endswith(known))
+    when_imported(row for row in compiler_rows() if not row[1].endswith(known))
     when_imported(
         (
             ("torch._dynamo.trace_rules", "torch_openreg._cuda._inductor:leave_out"),

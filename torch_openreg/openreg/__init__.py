@@ -24,7 +24,7 @@ if "torch_openreg._failure" in sys.modules:  # a start has failed. _C is not imp
     if _failure.failure:
         raise _failure.failure.with_traceback(None)
 
-from torch_openreg import _C
+from torch_openreg import _C, _environment
 from torch_openreg._identity import device_type, is_still_chosen
 
 from . import _utils as _utils  # torch.load calls a function of _utils
@@ -111,7 +111,7 @@ def is_available() -> bool:
 def device_count() -> int:
     """The number of visible devices: OPENREG_DEVICE_COUNT without those that OPENREG_VISIBLE_DEVICES hides.
 
-    If OPENREG_DEVICE_COUNT is not set, the device model gives the number; without a model there are 2 devices.
+    If OPENREG_DEVICE_COUNT is not set, there are 2 devices, or as many as the devices stand for.
 
     Returns 0, and warns once, if an environment variable has a wrong value. Does not start the device. As
     ``torch.cuda.device_count``.
@@ -165,9 +165,8 @@ class device_of(device):
 def get_device_properties(device: DeviceLike | None = None) -> _OpenRegDeviceProperties:
     """The properties of a device. Default: the current device. As ``torch.cuda.get_device_properties``.
 
-    With a device model, the properties are those of the model. Without a model, ``name`` and ``total_memory`` (in
-    bytes) are the device's own, and the other numbers, such as ``multi_processor_count``, ``major`` and ``minor``, are
-    those of an NVIDIA A100. Starts the device.
+    ``name`` and ``total_memory`` (in bytes) are the device's own. The other numbers, such as ``multi_processor_count``,
+    ``major`` and ``minor``, are those of an NVIDIA A100, unless another accelerator was chosen. Starts the device.
     """
     _lazy_init()
     return _C._get_device_properties(existing_device(device))
@@ -188,9 +187,9 @@ def get_device_capability(device: DeviceLike | None = None) -> tuple[int, int]:
 
 
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
-    """Whether ``device`` can read the memory of ``peer_device``. Without a device model, any two different devices can.
+    """Whether ``device`` can read the memory of ``peer_device``. Any two different devices can.
 
-    As ``torch.cuda.can_device_access_peer``.
+    Not if an accelerator was chosen whose devices cannot. As ``torch.cuda.can_device_access_peer``.
     """
     _lazy_init()
     return _C._can_device_access_peer(existing_device(device), existing_device(peer_device))
@@ -296,12 +295,14 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *sys.modules[__name__].__all__})
 
 
-# The import of these submodules does what their variables ask for.
-for _variable, _submodule in (
-    ("TORCH_OPENREG_FALLBACK", "fallback"),
-    ("OPENREG_FAULTS", "faults"),
-    ("OPENREG_SANITIZER", "sanitizer"),
-    ("OPENREG_MODEL", "models"),
-):
-    if _variable in os.environ:
-        importlib.import_module(f".{_submodule}", __name__)
+# Further submodules lie in sub-packages that may be deleted.
+__path__ += [  # noqa: F405
+    os.path.join(os.path.dirname(_environment.__file__), part, "openreg") for part in _environment.parts_with("openreg")
+]
+
+# A variable that a submodule reads is obeyed when the submodule is imported.
+if _environment.any_is_set():
+    for _variable in _environment.all_variables():
+        _folder, _file = os.path.split(_variable.reader)
+        if _variable.name in os.environ and os.path.basename(_folder) == "openreg":
+            importlib.import_module(f".{_file.removesuffix('.py')}", __name__)

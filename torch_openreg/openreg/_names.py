@@ -3,11 +3,15 @@
 With SUBMODULES, ``torch.openreg`` loads a submodule at the first use of one of its names. To load all submodules at
 once would make `import torch` slower. The imports below SUBMODULES are for type checkers, which cannot follow such
 loading. tests/package/test_typing.py compares SUBMODULES with these imports and with the ``__all__`` of each submodule.
+A sub-package adds its own names, in a file _public_names.py.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
+
+from torch_openreg._environment import parts_with
 
 SUBMODULES = {
     "_reductions": ("ipc_collect",),
@@ -44,7 +48,6 @@ SUBMODULES = {
         "set_sync_debug_mode",
     ),
     "fallback": (),
-    "faults": (),
     "memory": (
         "MemPool",
         "caching_allocator_alloc",
@@ -72,7 +75,6 @@ SUBMODULES = {
         "set_per_process_memory_fraction",
         "use_mem_pool",
     ),
-    "models": ("device_model", "is_tf32_supported"),
     "nvtx": (),
     "profiler": (),
     "random": (
@@ -86,7 +88,6 @@ SUBMODULES = {
         "set_rng_state",
         "set_rng_state_all",
     ),
-    "sanitizer": (),
     "streams": (
         "Event",
         "Stream",
@@ -98,19 +99,22 @@ SUBMODULES = {
     ),
 }
 
+for _part in parts_with("_public_names.py"):
+    SUBMODULES |= importlib.import_module(f"torch_openreg.{_part}._public_names").SUBMODULES
+
 HOMES = {name: submodule for submodule, names in SUBMODULES.items() for name in names}
 
 if TYPE_CHECKING:
+    # Type checkers do not search. So this line names what may be deleted.
+    from torch_openreg.simulator._public_names import *  # type: ignore[import-not-found, unused-ignore]  # noqa: F403
+
     from . import amp as amp
     from . import execution as execution
     from . import fallback as fallback
-    from . import faults as faults
     from . import memory as memory
-    from . import models as models
     from . import nvtx as nvtx
     from . import profiler as profiler
     from . import random as random
-    from . import sanitizer as sanitizer
     from . import streams as streams
     from ._reductions import ipc_collect as ipc_collect
     from ._tensor_types import BFloat16Storage as BFloat16Storage
@@ -166,8 +170,6 @@ if TYPE_CHECKING:
     from .memory import reset_peak_memory_stats as reset_peak_memory_stats
     from .memory import set_per_process_memory_fraction as set_per_process_memory_fraction
     from .memory import use_mem_pool as use_mem_pool
-    from .models import device_model as device_model
-    from .models import is_tf32_supported as is_tf32_supported
     from .random import get_rng_state as get_rng_state
     from .random import get_rng_state_all as get_rng_state_all
     from .random import initial_seed as initial_seed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from numbers import Integral
 
 from torch_openreg import _C
+from torch_openreg._environment import all_variables
 
 __all__ = [
     "execution_mode",
@@ -14,19 +15,18 @@ __all__ = [
     "set_sync_debug_mode",
 ]
 
-_MODES = ("inline", "async", "chaos")
+_MODES = next(row.choices for row in all_variables() if row.name == "OPENREG_EXECUTION")
 _SYNC_DEBUG_MODES = ("default", "warn", "error")
 
 
 class execution_mode:
     """Sets the execution mode of the device. As a context manager, it restores the previous mode at the end.
 
-    ``mode`` is one of three. ``"inline"``: an operator or copy has run when its call returns. ``"async"``: an operator
-    or copy is queued on the current stream and its call returns at once, as on CUDA; an operator whose results' shapes
-    depend on the data waits for the stream. ``"chaos"``: as async, with random delays, a random order of the streams
-    and overwritten destinations of copies, so that a missing synchronisation gives wrong results. ``seed`` (0 to
-    2^64 - 1, default 0) is the seed of these random choices. The rules of streams and events are the same in every
-    mode, and so are all results of a correct program.
+    ``mode`` is a value of the environment variable OPENREG_EXECUTION. ``"inline"``: an operator or copy has run when its
+    call returns. ``"async"``: an operator or copy is queued on the current stream and its call returns at once, as on
+    CUDA; an operator whose results' shapes depend on the data waits for the stream. ``seed`` (0 to 2^64 - 1, default 0)
+    is for a mode that makes random choices, so that a missing synchronisation gives wrong results. The rules of streams
+    and events are the same in every mode, and so are all results of a correct program.
 
     The mode at the start is OPENREG_EXECUTION, else inline. The mode holds for all devices and threads. This call waits
     for all devices. Raises ValueError for another mode.
@@ -47,7 +47,7 @@ class execution_mode:
 
 
 def get_execution_mode() -> str:
-    """The execution mode now: ``"inline"``, ``"async"`` or ``"chaos"``. Does not wait."""
+    """The execution mode now, such as ``"inline"``. Does not wait."""
     _C._init()
     return _MODES[_C._get_execution_mode()[0]]
 

@@ -213,7 +213,8 @@ def reset_peak_host_memory_stats() -> None:
 def list_gpu_processes(device: DeviceLike | None = None) -> str:
     """Text that lists the processes on a device (default: the current device), with the megabytes of each.
 
-    Each process has its own simulated devices, so the list has only this process. As ``torch.cuda.list_gpu_processes``.
+    The device library does not know what other processes have on the device, so the list has only this process. As
+    ``torch.cuda.list_gpu_processes``.
     """
     index = existing_device(device)
     used = memory_reserved(index)

@@ -1,6 +1,6 @@
 """``python -m tests.simulator.device_models``: writes what CUDA and MPS lack, from PyTorch's own tables.
 
-The files ``_cuda.json`` and ``_mps.json`` in torch_openreg/models list the operators that have a kernel for the CPU and
+The files ``_cuda.json`` and ``_mps.json`` in torch_openreg/simulator/models list the operators that have a kernel for the CPU and
 none for that backend. These come from native_functions.yaml. ``_cuda.json`` also lists the dtypes that CUDA's kernels
 lack. These come from the table KERNELS below. OpInfo says which cells of (operator, dtype) the CPU has and CUDA has
 not: tests/simulator/test_device_models.py checks that each of them is refused.
@@ -20,7 +20,7 @@ from torchgen.gen import get_grouped_native_functions, parse_native_yaml
 from torchgen.model import DispatchKey, NativeFunctionsGroup
 
 ROOT = Path(__file__).parents[3]
-MODELS = ROOT / "torch_openreg" / "models"
+MODELS = ROOT / "torch_openreg" / "simulator" / "models"
 YAML = "aten/src/ATen/native/native_functions.yaml"
 CUDA = "aten/src/ATen/native/cuda"
 

@@ -17,7 +17,7 @@ using torch::wrap_pybind_function;
 namespace {
 
 // Sets `field` to `numbers[name]` if `numbers` has this name. The names are those of PROPERTIES in
-// torch_openreg/_models.py.
+// torch_openreg/simulator/_models.py.
 template <class T>
 void take(const py::dict& numbers, const char* name, T& field) {
   if (numbers.contains(name)) {

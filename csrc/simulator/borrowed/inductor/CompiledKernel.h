@@ -14,7 +14,7 @@
 namespace at::openreg {
 
 // An array that a compiled kernel reads, writes, or both. Generated code contains the same structure
-// (torch_openreg/_inductor/launch.h).
+// (torch_openreg/simulator/inductor/launch.h).
 struct CompiledOperand {
   const void* data; // device memory, or a CPU scalar
   int64_t size;     // bytes

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from torch_openreg import openreg
-from torch_openreg._environment import FORK_SERVER
 from torch_openreg.openreg import faults
+from torch_openreg.simulator._variables import FORK_SERVER
 
 Run = Callable[[pytest.Item, int], list[pytest.TestReport]]
 # What a child sends: its reports, the arguments of pytest_warning_recorded and the counts of the faults of

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 
 import pytest
 
-from torch_openreg import _models
-from torch_openreg._hints import did_you_mean
+from torch_openreg.simulator import _models
+from torch_openreg.simulator._hints import did_you_mean
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What inductor and dynamo decide by a device's name, and no registration can change: rows of torch_openreg._upstream.
+"""What inductor decides by a device's name, and no registration can change: rows of torch_openreg._upstream.
 
 The loops are the CPU's, so the choices about loops must be the CPU's too. But the device is an accelerator, so the
 choices about devices must be as for a GPU: which operand decides the device of a result, device guards, streams. To
@@ -19,14 +19,14 @@ DIFFERENCES = (
     Replaced(
         "torch._inductor.scheduler:BaseSchedulerNode",
         "is_cpu",
-        "torch_openreg._inductor._differences:_is_cpu",
+        "torch_openreg.simulator.inductor._differences:_is_cpu",
         "As on the CPU, the scheduler does not reorder loops. On a GPU it reorders loops so that more loops are fused.",
         _LOOPS,
     ),
     Replaced(
         "torch._inductor.ir",
         "get_device_type",
-        "torch_openreg._inductor._differences:_device_type",
+        "torch_openreg.simulator.inductor._differences:_device_type",
         "As on the CPU, inductor chooses the thresholds for computing a value twice, and the code of "
         "argmin and argmax.",
         _LOOPS,
@@ -34,21 +34,21 @@ DIFFERENCES = (
     Replaced(
         "torch._inductor.lowering",
         "use_two_step_variance",
-        "torch_openreg._inductor._differences:_as_on_cpu",
+        "torch_openreg.simulator.inductor._differences:_as_on_cpu",
         "As on the CPU, a variance is computed in two steps: then LayerNorm gives the same numbers.",
         _LOOPS,
     ),
     Replaced(
         "torch._inductor.lowering",
         "div_prim",
-        "torch_openreg._inductor._differences:_div_prim",
+        "torch_openreg.simulator.inductor._differences:_div_prim",
         "As on the CPU, a division by a constant does not become a multiplication by its reciprocal.",
         _LOOPS,
     ),
     Replaced(
         "torch._inductor.lowering",
         "use_scatter_fallback",
-        "torch_openreg._inductor._differences:_scatter_as_on_cpu",
+        "torch_openreg.simulator.inductor._differences:_scatter_as_on_cpu",
         "As on the CPU, a scatter with several threads runs ATen's kernel: atomic additions are slower, "
         "and their order varies.",
         _LOOPS,
@@ -56,21 +56,21 @@ DIFFERENCES = (
     Replaced(
         "torch._inductor.decomposition",
         "use_scatter_fallback",
-        "torch_openreg._inductor._differences:_scatter_as_on_cpu",
+        "torch_openreg.simulator.inductor._differences:_scatter_as_on_cpu",
         "See the row before.",
         _LOOPS,
     ),
     Replaced(
         "torch._inductor.lowering",
         "is_gpu",
-        "torch_openreg._inductor._differences:_or_ours",
+        "torch_openreg.simulator.inductor._differences:_or_ours",
         "A result of a CPU scalar and a device tensor is on the device.",
         _ACCELERATOR,
     ),
     Replaced(
         "torch._inductor.codegen.cpp:CppScheduling",
         "define_kernel",
-        "torch_openreg._inductor._differences:_without_device_memory",
+        "torch_openreg.simulator.inductor._differences:_without_device_memory",
         "An operator such as _foreach_add_ may write the result of device tensors into a CPU tensor. "
         "Inductor would make a kernel on the CPU, which cannot access the memory of the device. So the "
         "compilation raises RuntimeError.",
@@ -79,7 +79,7 @@ DIFFERENCES = (
     Replaced(
         "torch._inductor.scheduler",
         "device_need_guard",
-        "torch_openreg._inductor._differences:_or_ours",
+        "torch_openreg.simulator.inductor._differences:_or_ours",
         "The generated code gets device guards. Inductor writes the lines that set a stream only inside a "
         "device guard.",
         _ACCELERATOR,
@@ -87,7 +87,7 @@ DIFFERENCES = (
     Replaced(
         "torch._inductor.scheduler:Scheduler",
         "speedup_by_combo_kernel",
-        "torch_openreg._inductor._differences:_no_combination",
+        "torch_openreg.simulator.inductor._differences:_no_combination",
         "As on the CPU, independent loops are not combined in one kernel, and two matrix products are not "
         "fused: these kernels are Triton's.",
         _LOOPS,
@@ -95,21 +95,21 @@ DIFFERENCES = (
     Replaced(
         "torch._inductor.fx_passes.b2b_gemm",
         "is_b2b_gemm_good_on",
-        "torch_openreg._inductor._differences:_no_two_products",
+        "torch_openreg.simulator.inductor._differences:_no_two_products",
         "See the row before.",
         _LOOPS,
     ),
     Replaced(
         "torch._inductor.scheduler:Scheduler",
         "speedup_by_fusion",
-        "torch_openreg._inductor._differences:_fused_as_on_cpu",
+        "torch_openreg.simulator.inductor._differences:_fused_as_on_cpu",
         "As on the CPU, loops are fused without a measurement: inductor would measure Triton's kernels.",
         _MEASURES,
     ),
     Replaced(
         "torch._inductor.utils",
         "_use_template_for_cpu",
-        "torch_openreg._inductor._differences:_templates_as_on_cpu",
+        "torch_openreg.simulator.inductor._differences:_templates_as_on_cpu",
         "As on the CPU, max-autotune measures templates in C++ for matrix products. The templates and "
         "ATen's kernels are measured with tensors on the CPU, because the measurement calls a template "
         "directly. Only a launch translates the addresses of the device.",
@@ -118,28 +118,28 @@ DIFFERENCES = (
     Replaced(
         "torch._inductor.select_algorithm:AlgorithmSelectorCache",
         "__call__",
-        "torch_openreg._inductor._differences:_chosen_at_once",
+        "torch_openreg.simulator.inductor._differences:_chosen_at_once",
         "See the row before.",
         _MEASURES,
     ),
     Replaced(
         "torch._inductor.select_algorithm:AlgorithmSelectorCache",
         "generate_example_value",
-        "torch_openreg._inductor._differences:_example_on_cpu",
+        "torch_openreg.simulator.inductor._differences:_example_on_cpu",
         "See the row before.",
         _MEASURES,
     ),
     Replaced(
         "torch._inductor.autotune_process:GPUDeviceBenchmarkMixin",
         "do_bench",
-        "torch_openreg._inductor._differences:_timed_on_cpu",
+        "torch_openreg.simulator.inductor._differences:_timed_on_cpu",
         "See the row before.",
         _MEASURES,
     ),
     Replaced(
         "torch._inductor.codecache:FxGraphHashDetails",
         "_may_generate_cpu_cpp_code",
-        "torch_openreg._inductor._differences:_is_cpp",
+        "torch_openreg.simulator.inductor._differences:_is_cpp",
         "As on the CPU, the key of inductor's cache contains the number of threads, because the loops are "
         "generated for this number. Without the number, a process with many threads could get loops that "
         "use only one thread.",
@@ -148,7 +148,7 @@ DIFFERENCES = (
     Replaced(
         "torch._inductor.ir:FallbackKernel",
         "process_kernel",
-        "torch_openreg._inductor._differences:_any_generator",
+        "torch_openreg.simulator.inductor._differences:_any_generator",
         "Since 2.14, inductor accepts the generator of a checkpointed region only if its type is CUDA's "
         "or XPU's, and then takes the generator of the accelerator, whatever its type is. So inductor is "
         "told that our generator is CUDA's.",
@@ -157,7 +157,7 @@ DIFFERENCES = (
     Replaced(
         "torch._inductor.cudagraph_utils",
         "check_caching_allocator_for_cudagraphs",
-        "torch_openreg._inductor._differences:_no_capture",
+        "torch_openreg.simulator.inductor._differences:_no_capture",
         'With mode="reduce-overhead", a program runs without a CUDA graph. If the type is "cuda", inductor logs why.',
         "the device's interface says whether graphs can be captured",
     ),
@@ -165,7 +165,7 @@ DIFFERENCES = (
         Replaced(
             "torch._inductor.lowering:lowerings",
             f"torch.ops:higher_order.{name}",
-            "torch_openreg._inductor._differences:_refuse",
+            "torch_openreg.simulator.inductor._differences:_refuse",
             "Inductor generates Triton for this operator on each device but the CPU. The compilation raises.",
             "the code generator of a device says which templates it has",
         )
@@ -174,7 +174,7 @@ DIFFERENCES = (
     Replaced(
         "torch._inductor.graph",
         "SUPPORTED_MKLDNN_DEVICES",
-        "torch_openreg._inductor._differences:SUPPORTED_MKLDNN_DEVICES",
+        "torch_openreg.simulator.inductor._differences:SUPPORTED_MKLDNN_DEVICES",
         "As on the CPU, the activations of convolutions are channels-last.",
         _LOOPS,
         wraps=False,
@@ -185,33 +185,22 @@ CODE_GENERATORS = (
     Replaced(
         "torch._inductor.codegen.common",
         "init_backend_registration",
-        "torch_openreg._inductor:register_before",
+        "torch_openreg.simulator.inductor:register_before",
         "Inductor finds the code generator of a device's module by itself, but then without a "
         "configuration, which puts "
         "the version of torch_openreg into the key of inductor's cache.",
         "the device's module has a name for the configuration too",
     ),
 )
-OPTIMIZERS = (
-    Replaced(
-        "torch._dynamo.variables.optimizer:OptimizerVariable",
-        "_set_capturable",
-        "torch_openreg._inductor._device:set_capturable",
-        "Before dynamo traces an optimizer without state, it sets `capturable` in each group of parameters "
-        "that are all on "
-        "CUDA or XPU, by is_cuda and is_xpu.",
-        "dynamo asks for the accelerator",
-    ),
-)
 CONVOLUTIONS = tuple(
     Replaced(
         "torch._subclasses.fake_impls:op_implementations_dict",
         f"torch.ops:aten.{name}.default",
-        "torch_openreg._inductor._device:fake_convolution",
+        "torch_openreg.simulator.inductor:fake_convolution",
         "PyTorch does not know that this device runs the CPU's kernels, which choose the layouts of a "
         "convolution's results.",
         "a fake implementation of an operator by dispatch key",
     )
     for name in ("convolution", "_convolution", "convolution_backward")
 )
-ROWS = DIFFERENCES + CODE_GENERATORS + OPTIMIZERS + CONVOLUTIONS
+ROWS = DIFFERENCES + CODE_GENERATORS + CONVOLUTIONS

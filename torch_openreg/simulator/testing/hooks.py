@@ -16,9 +16,9 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from torch_openreg import openreg
-from torch_openreg._faults import ERRORS
-from torch_openreg._testing import leaks, processes
-from torch_openreg._testing.marker import Settings, settings_of
+from torch_openreg.simulator._faults import ERRORS
+from torch_openreg.simulator.testing import leaks, processes
+from torch_openreg.simulator.testing.marker import Settings, settings_of
 
 _RUN = pytest.StashKey[int]()  # the number of the run, from 0, of a test that runs several times
 _BEFORE = pytest.StashKey[int]()  # _allocations() before the test

@@ -38,7 +38,7 @@ from typing import Any, Literal
 
 import torch
 
-from torch_openreg import _C
+from torch_openreg.simulator import _bindings as _C
 
 __all__ = ["Access", "Error", "Report", "Session", "disable", "enable"]
 

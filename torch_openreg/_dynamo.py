@@ -1,4 +1,15 @@
-"""The device for dynamo and inductor, and the random-number state of checkpointed regions."""
+"""The device for dynamo and inductor, and the random-number state of checkpointed regions.
+
+This module is not imported before torch.compile needs it. ``torch_openreg._loader`` waits until a module of PyTorch is
+imported:
+
+  - After ``torch._dynamo.device_interface``, ``register()`` tells dynamo which devices there are.
+  - After ``torch._dynamo``, ``make_traceable()`` lets dynamo trace the functions of ``torch.openreg`` about streams.
+  - After ``torch._dynamo.variables.optimizer``, ``make_capturable()`` lets compiled optimizers keep their state on the
+    device.
+
+A sub-package may have a code generator for inductor.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +28,6 @@ from torch.utils import _pytree as pytree
 
 from torch_openreg import _C, _upstream, openreg
 from torch_openreg._identity import device_type
-from torch_openreg._inductor._upstream import CONVOLUTIONS, OPTIMIZERS
 
 
 # LITERALINCLUDE START: DEVICE INTERFACE
@@ -70,7 +80,7 @@ class OpenRegInterface(interfaces.DeviceInterface):
 
     @staticmethod
     def is_gpu() -> bool:
-        return False  # since 2.15, inductor would append the device to its GPU_TYPES: see _differences.py
+        return False  # since 2.15, inductor would append the device to its GPU_TYPES, whose code is Triton
 
     @staticmethod
     def get_compute_capability(device: Any = None) -> str:
@@ -136,7 +146,15 @@ def make_traceable(_: ModuleType) -> None:
 
 def make_capturable(_: ModuleType) -> None:
     """Lets a compiled optimizer keep its state on the device, as on CUDA."""
-    _upstream.apply(OPTIMIZERS)
+    _upstream.apply(_upstream.OPTIMIZERS)
+
+
+def leave_out(trace_rules: ModuleType) -> None:
+    """Lets dynamo end the graph before it calls a function of these modules; the program then calls the function.
+
+    On CUDA, C functions do their work, which dynamo does not trace either.
+    """
+    trace_rules.add("torch_openreg.openreg.nvtx")
 
 
 def set_capturable(original: Any, self: Any, tx: Any) -> None:
@@ -155,33 +173,6 @@ def register(_: ModuleType) -> None:
     interfaces.register_interface_for_device(device_type, OpenRegInterface)
     for index in range(openreg.device_count()):
         interfaces.register_interface_for_device(f"{device_type}:{index}", OpenRegInterface)
-    register_convolutions()
-
-
-# LITERALINCLUDE START: CONVOLUTIONS
-def register_convolutions() -> None:
-    """Tells inductor the layouts of a convolution's results, which the CPU's kernels choose.
-
-    PyTorch does not know that this device runs the CPU's kernels. So the convolution of fake tensors is computed with
-    fake tensors on the CPU.
-    """
-    _upstream.apply(CONVOLUTIONS)
-
-
-def fake_convolution(original: Any, fake_mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
-    device = args[0].fake_device
-    if device.type != device_type:
-        return original(fake_mode, operator, *args, **kwargs)
-
-    def on(device: torch.device) -> Any:
-        return lambda each: torch.empty_strided(each.size(), each.stride(), dtype=each.dtype, device=device)
-
-    with fake_mode:
-        args, kwargs = pytree.tree_map_only(torch.Tensor, on(torch.device("cpu")), (args, kwargs))
-        return pytree.tree_map_only(torch.Tensor, on(device), operator(*args, **kwargs))
-
-
-# LITERALINCLUDE END: CONVOLUTIONS
 
 
 # LITERALINCLUDE START: RNG STATE
@@ -231,7 +222,7 @@ def trace_run_and_save(
     """Wraps the function of run_and_save_rng_state that puts a call into the graph."""
     if not _is_ours(args, kwargs):
         return original(mode, op, *args, **kwargs)
-    proxies = pytree.tree_map(mode.tracer.unwrap_proxy, ((op, *args), kwargs))
+    proxies = pytree.tree_map(mode.tracer.unwrap_proxy, ((op, *args), kwargs))  # type: ignore[union-attr]
     call = mode.tracer.create_proxy("call_function", rng_prims.run_and_save_rng_state, *proxies)
     return track_tensor_tree(_run_and_save(op, *args, **kwargs), call, constant=None, tracer=mode.tracer)
 

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from torch_openreg import _models
+from torch_openreg.simulator import _models
 
 
 def restrictions(model: _models.Model) -> list[tuple[str, str]]:

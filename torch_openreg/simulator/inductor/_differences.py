@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 
 from torch_openreg import _upstream
 from torch_openreg._identity import device_type
-from torch_openreg._inductor._upstream import DIFFERENCES
+from torch_openreg.simulator.inductor._upstream import DIFFERENCES
 
 
 class _OnCpu:

@@ -17,7 +17,7 @@ from torch._inductor.utils import Placeholder, unique
 from torch._inductor.virtualized import V
 
 from torch_openreg._identity import device_type, identity
-from torch_openreg._inductor import _config
+from torch_openreg.simulator.inductor import _config
 
 
 # LITERALINCLUDE START: OP OVERRIDES

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch_openreg._hints import did_you_mean
 from torch_openreg._identity import identity
+from torch_openreg.simulator._hints import did_you_mean
 
 FOLDER = os.path.join(os.path.dirname(__file__), "models")
 ERRORS = ("NotImplementedError", "RuntimeError", "TypeError", "ValueError")  # in the order of C++'s RefusalError

@@ -1,7 +1,7 @@
 """The options of ``torch-openreg run`` and of the pytest plugin. Each option sets one environment variable.
 
-This is a separate module that does not import torch_openreg: that would import torch, and some of the variables must be
-set before torch is imported.
+This module imports nothing of torch_openreg: that would import torch, and some of the variables must be set before torch
+is imported.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 # The device's own type, and those that torch_openreg._identity finds.
-_OTHERS = Path(__file__).parent.glob("torch_openreg/_*/_identity.py")
+_OTHERS = Path(__file__).parents[1].glob("_*/_identity.py")
 _TYPES = (*sorted(path.parent.name[1:] for path in _OTHERS), "openreg")
 
 Allowed = tuple[str, ...] | range | str  # a str: any text is allowed, and the help shows the str in its place

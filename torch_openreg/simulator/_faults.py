@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from torch_openreg._hints import did_you_mean
-from torch_openreg._sizes import byte_count
+from torch_openreg.simulator._hints import did_you_mean
+from torch_openreg.simulator._sizes import byte_count
 
 # The values of orFaultPoint, orFaultAction and orFaultDuration in openreg_faults.h.
 POINTS = {

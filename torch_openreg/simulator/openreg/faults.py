@@ -40,8 +40,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from torch_openreg import _C
-from torch_openreg._faults import ONCE, Fault, parse
+from torch_openreg.simulator import _bindings as _C
+from torch_openreg.simulator._faults import ONCE, Fault, parse
 
 __all__ = ["Count", "FaultWarning", "inject"]
 

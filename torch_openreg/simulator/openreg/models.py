@@ -19,10 +19,12 @@ from typing import Any
 
 import torch
 
-from torch_openreg import _C, _models, _upstream
-from torch_openreg._environment import FORK_SERVER
-from torch_openreg._identity import device_type, identity
-from torch_openreg.openreg._upstream import PRINTING
+from torch_openreg import _upstream
+from torch_openreg._identity import device_type, facts, identity
+from torch_openreg.simulator import _bindings as _C
+from torch_openreg.simulator import _models
+from torch_openreg.simulator._upstream import PRINTING
+from torch_openreg.simulator._variables import FORK_SERVER
 
 __all__ = ["current", "device_model", "is_tf32_supported"]
 
@@ -59,6 +61,15 @@ def _choose(model: _models.Model | None, restrict: bool = True) -> None:
         module._cached_device_count = None
     _C._set_alerts(model is None or model.alerts is None or model.alerts["value"])
     _current = model
+    if model is None:
+        facts.pop("model", None)
+    else:
+        facts["model"] = {
+            "name": model.name,
+            "about": model.about,
+            "properties": model.numbers,
+            "texts": model.texts,
+        }
     if restrict and model != _restricting:
         if model is not None:
             _restrict(model)
@@ -165,6 +176,6 @@ def _obey_environment(restrict: bool = True) -> None:
 
 
 if "OPENREG_MODEL" in os.environ:
-    # The pytest plugin's fork server (_testing.processes) refuses nothing: a test's marker may choose another model in
+    # The pytest plugin's fork server (simulator.testing.processes) refuses nothing: a test's marker may choose another model in
     # its child, and restrictions cannot be removed.
     _obey_environment(restrict=FORK_SERVER not in os.environ)

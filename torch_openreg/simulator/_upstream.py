@@ -1,4 +1,4 @@
-"""Functions of PyTorch that single features of the device replace: rows of torch_openreg._upstream."""
+"""Functions of PyTorch that this folder replaces: rows of torch_openreg._upstream."""
 
 from __future__ import annotations
 

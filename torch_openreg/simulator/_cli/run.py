@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from torch_openreg_options import OPTIONS, metavar, reader
+from torch_openreg.simulator._options import OPTIONS, metavar, reader
 
 
 def main(argv: Sequence[str]) -> NoReturn:

@@ -183,8 +183,8 @@ import torch_openreg_pytest
 print(*sorted(set(sys.modules) - before))
 """
     assert programs.python(code, cwd=tmp_path).stdout.split() == [
-        "torch_openreg_options",
         "torch_openreg_pytest",
+        "torch_openreg_pytest._options",
     ]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from torch_openreg import _sizes
 from torch_openreg.openreg import memory
 from torch_openreg.openreg._utils import DeviceLike
+from torch_openreg.simulator import _sizes
 
 
 def byte_count(limit: int | str) -> int:

@@ -11,7 +11,7 @@ import programs
 import pytest
 from programs import PYTEST, SUPPORT
 
-from torch_openreg._testing.marker import settings_of
+from torch_openreg.simulator.testing.marker import settings_of
 
 pytest_plugins = ["pytester"]
 

@@ -1,0 +1,9 @@
+"""Commands for simulated devices, which torch_openreg._cli finds."""
+
+# Command -> one line of help.
+HELP = {
+    "models": "the accelerators that the device can imitate: lists, compares, says where the values of one come from",
+    "run": "execute a program with other devices: `run --as cuda train.py` gives it simulated CUDA devices",
+}
+# Commands for which main() does not import torch first.
+WITHOUT_TORCH = ("models", "run")

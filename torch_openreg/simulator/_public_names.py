@@ -1,0 +1,18 @@
+"""The public names of ``torch.openreg`` that this folder adds, as torch_openreg.openreg._names has them.
+
+At run time, each submodule is imported as ``torch_openreg.openreg.faults``, and never by its place in this folder: that
+would be a second module, with classes and state of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+SUBMODULES = {"faults": (), "models": ("device_model", "is_tf32_supported"), "sanitizer": ()}
+
+if TYPE_CHECKING:
+    from .openreg import faults as faults
+    from .openreg import models as models
+    from .openreg import sanitizer as sanitizer
+    from .openreg.models import device_model as device_model
+    from .openreg.models import is_tf32_supported as is_tf32_supported

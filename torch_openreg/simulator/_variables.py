@@ -1,0 +1,68 @@
+"""The environment variables that only a simulated device has: rows for torch_openreg._environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# Internal: the file descriptors through which a fork server of the pytest plugin talks to its parent process.
+FORK_SERVER = "_TORCH_OPENREG_FORK_SERVER"
+
+_DEVICE = "third_party/openreg/csrc/environment.cpp"
+_SWITCH = ("0", "1")
+
+# Name, kind, default, meaning, reader and choices.
+VARIABLES = (
+    ("OPENREG_DEVICE_COUNT", "number", "2, or the model's", "the number of devices", _DEVICE),
+    ("OPENREG_DEVICE_MEMORY", "size", "16G, or the model's", "the bytes of each device", _DEVICE),
+    ("OPENREG_EXECUTION", "choice", "inline", "when queued work runs", _DEVICE, ("inline", "async", "chaos")),
+    ("OPENREG_CHAOS_SEED", "number", "0", "the seed of the delays in the mode chaos", _DEVICE),
+    ("OPENREG_POISON", "choice", "0", "whether free memory holds NaN", "csrc/simulator/Poison.cpp", _SWITCH),
+    (
+        "OPENREG_FAULTS",
+        "program",
+        "",
+        "what goes wrong on purpose",
+        "torch_openreg/simulator/openreg/faults.py",
+    ),
+    (
+        "OPENREG_SANITIZER",
+        "choices",
+        "",
+        "what the sanitizer looks for",
+        "torch_openreg/simulator/openreg/sanitizer.py",
+        ("race", "init", "memory", "leak"),
+    ),
+    (
+        "OPENREG_MODEL",
+        "name",
+        "",
+        "the accelerator that the devices stand for",
+        "torch_openreg/simulator/openreg/models.py",
+    ),
+    (
+        "TORCH_OPENREG_AUTOGRAD_THREADS",
+        "choice",
+        "0",
+        "whether backward runs on autograd's threads",
+        "csrc/simulator/borrowed/OpenMPTeam.cpp",
+        _SWITCH,
+    ),
+)
+
+
+def check(environment: Mapping[str, str]) -> None:
+    """Raises ValueError for faults that cannot be read, and for a model that does not exist."""
+    if program := environment.get("OPENREG_FAULTS", "").strip():
+        from torch_openreg.simulator._faults import parse
+
+        try:
+            parse(program)
+        except ValueError as error:
+            raise ValueError(f"OPENREG_FAULTS cannot be obeyed. {error}") from None
+    if model := environment.get("OPENREG_MODEL", "").strip():
+        from torch_openreg.simulator._models import find_for_this_torch
+
+        try:
+            find_for_this_torch(model)
+        except ValueError as error:
+            raise ValueError(f"OPENREG_MODEL cannot be obeyed. {error}") from None
