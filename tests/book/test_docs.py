@@ -140,6 +140,7 @@ def test_an_unbuilt_checkout_says_that_it_is_not_built(empty_environment: Enviro
         assert result.returncode and error in result.stderr, result.stderr
 
 
+@pytest.mark.slow
 def test_the_book_builds_without_a_warning(built: tuple[Path, Done]) -> None:
     result = built[1]
     assert (result.returncode, result.stdout) == (0, "")

@@ -561,6 +561,7 @@ def test_the_allocator_of_pinned_memory_has_an_address(cuda: Cuda) -> None:
     assert cuda(code) == ["cpu 100 True"]
 
 
+@pytest.mark.slow
 def test_the_settings_of_cudas_allocator_are_read(cuda: Cuda) -> None:
     code = """
     x = torch.empty(300_000, device="cuda")

@@ -505,6 +505,7 @@ def test_the_device_openreg_ignores_cuda_visible_devices(shared_environment: Env
     assert shared_environment.run(code, CUDA_VISIBLE_DEVICES="") == "2\n"
 
 
+@pytest.mark.slow
 @AS_CUDA
 def test_both_variables_may_agree_but_not_differ(shared_environment: Environment) -> None:
     code = "import torch; print(torch.cuda.device_count())"

@@ -116,6 +116,7 @@ def test_the_sanitizer_reports_a_collective_that_is_not_waited_for(sanitized: Gr
         assert after_wait == 3.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [3, 4])
 def test_ranks_of_several_hosts(size: int) -> None:
     """With 3 ranks, the last one is alone on its host."""
@@ -138,6 +139,7 @@ def test_ranks_of_several_hosts(size: int) -> None:
     made.close()
 
 
+@pytest.mark.slow
 def test_the_transport_is_chosen_by_a_variable_that_is_checked() -> None:
     for transport in ("gloo", "shm"):
         made = Group(2, environment={"OCCL_TRANSPORT": transport})
@@ -240,6 +242,7 @@ def test_import_torch_imports_no_more_for_the_backend() -> None:
     assert result.stdout == "False occl\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("detail", "recorded"), [("OFF", "set()"), ("DETAIL", "{'gloo'}")])
 def test_a_group_without_the_name_of_a_backend_has_the_device_s_as_its_default(detail: str, recorded: str) -> None:
     program = """
@@ -273,6 +276,7 @@ def test_a_group_of_gloo_and_occl_has_the_device_s_default_backend_and_ends_with
     programs.python(program, status=0, output="OpType.ALLREDUCE\n", errors="")
 
 
+@pytest.mark.slow
 def test_the_example_for_testers_finds_what_it_says() -> None:
     folder = Path(__file__).parents[2] / "examples" / "distributed"
     result = programs.run(*PYTEST, folder, cwd=folder, status=0)

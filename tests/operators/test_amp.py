@@ -343,6 +343,7 @@ def test_a_model_trains_in_mixed_precision(dtype: torch.dtype, fused: bool) -> N
     assert all(p.dtype is torch.float32 for p in model.parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [None, *LOW], ids=str)
 def test_the_digits_are_learned_in_each_precision(dtype: torch.dtype | None) -> None:
     pytest.importorskip("sklearn", reason="the images are scikit-learn's")

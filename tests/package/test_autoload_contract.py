@@ -138,6 +138,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_children_of_every_kind_and_dataloader_workers_have_the_device(shared_environment: Environment) -> None:
     program = shared_environment.folder / "children.py"  # a file, because spawned children import it
     program.write_text(CHILDREN)
@@ -482,6 +483,7 @@ for use in (lambda: openreg.synchronize(), lambda: __import__("torch_openreg.ope
 """
 
 
+@pytest.mark.slow
 def test_the_typed_way_in_is_the_devices_module(shared_environment: Environment) -> None:
     codes = (WAYS_IN, f"import torch\n{WAYS_IN}", f"import torch_openreg\n{WAYS_IN}")
     off = {"TORCH_OPENREG_AUTOLOAD": "0"}

@@ -55,7 +55,7 @@ def test_parts(subtests):
 """
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+@pytest.mark.parametrize("workers", [(), pytest.param(("-n", "2"), marks=pytest.mark.slow)], ids=["alone", "xdist"])
 def test_it_counts_the_tests_that_reach_the_device(pytester: pytest.Pytester, workers: tuple[str, ...]) -> None:
     result = run(pytester, REACHES, "--openreg", *workers)
     result.assert_outcomes(passed=5, skipped=2)
@@ -500,7 +500,7 @@ here = os.getpid()
 """
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+@pytest.mark.parametrize("workers", [(), pytest.param(("-n", "2"), marks=pytest.mark.slow)], ids=["alone", "xdist"])
 def test_the_marker_sets_up_one_test(pytester: pytest.Pytester, workers: tuple[str, ...]) -> None:
     source = MARKERS.replace("here = os.getpid()", "import sys\nhere = os.getpid()")
     result = run(pytester, source, "--openreg", *workers)
@@ -984,6 +984,7 @@ EARLY = "pass"
 LATER = "torch.accelerator.synchronize()  # the buffer may change only after this call"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "bug", "repaired", "option"),
     [
