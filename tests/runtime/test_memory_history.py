@@ -226,7 +226,8 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     before, after = folder / "before.pickle", folder / "after.pickle"
     script = folder / "workload.py"
     script.write_text(PRELUDE + WORKLOAD)
-    programs.run(sys.executable, script, before, after, status=0)
+    # In an interpreter of its own, so that each stack begins in the program.
+    programs.run(sys.executable, script, before, after, new_interpreter=True, status=0)
     return before, after
 
 
