@@ -112,8 +112,9 @@ VARIABLES: tuple[Variable, ...] = (
 )
 
 
+@functools.cache
 def _of_parts() -> list[dict[str, Any]]:
-    """What each file _variables.py of a sub-package defines. The files are run, and not imported."""
+    """What each file _variables.py of a sub-package defines. The files are run, once, and not imported."""
     import runpy
 
     folder = os.path.dirname(__file__)
