@@ -9,8 +9,10 @@ by the function ``check`` of a file _variables.py, or by the file that reads the
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any, NamedTuple
 
 
@@ -20,6 +22,12 @@ def parts_with(file: str) -> tuple[str, ...]:
     folder = os.path.dirname(__file__)
     names = os.listdir(folder) if os.path.isdir(folder) else ()  # a package in an archive has no folder
     return tuple(sorted(name for name in names if os.path.exists(os.path.join(folder, name, file))))
+
+
+def modules_of_parts(name: str) -> list[ModuleType]:
+    """Imports the module of this name, a file or a package, from each sub-package that has it."""
+    parts = parts_with(f"{name}.py") or parts_with(name)
+    return [importlib.import_module(f"torch_openreg.{part}.{name}") for part in parts]
 
 
 class Variable(NamedTuple):

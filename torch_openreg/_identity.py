@@ -7,13 +7,12 @@ type it is.
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch_openreg._environment import parts_with
+from torch_openreg._environment import modules_of_parts, parts_with
 
 asked_type = os.environ.get("TORCH_OPENREG_AS", "")
 
@@ -47,7 +46,7 @@ class DeviceIdentity:
 
 def other_identities() -> list[DeviceIdentity]:
     """The identities besides the device's own."""
-    return [importlib.import_module(f"torch_openreg.{name}._identity").IDENTITY for name in parts_with("_identity.py")]
+    return [module.IDENTITY for module in modules_of_parts("_identity")]
 
 
 def _chosen() -> DeviceIdentity:

@@ -25,7 +25,7 @@ from typing import Any
 
 from torch_openreg import _environment
 from torch_openreg._build import check_build, check_libraries
-from torch_openreg._environment import parts_with
+from torch_openreg._environment import modules_of_parts
 from torch_openreg._identity import asked_type, device_type, identity
 
 _lock = threading.RLock()
@@ -223,8 +223,7 @@ COMPILER = (
 
 def compiler_rows() -> tuple[tuple[str, str], ...]:
     """COMPILER, and the rows of sub-packages that have a compiler for the device, in a file _compiler.py."""
-    others = (importlib.import_module(f"torch_openreg.{name}._compiler") for name in parts_with("_compiler.py"))
-    return COMPILER + tuple(row for module in others for row in module.COMPILER)
+    return COMPILER + tuple(row for module in modules_of_parts("_compiler") for row in module.COMPILER)
 
 
 def attach_compiler() -> None:

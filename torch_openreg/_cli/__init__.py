@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from torch_openreg import _loader
-from torch_openreg._environment import parts_with
+from torch_openreg._environment import modules_of_parts
 
 # Command -> one line of help. The module torch_openreg._cli.<command> holds the command, and may be left out.
 HELP = {
@@ -30,10 +30,7 @@ HELP = {
 WITHOUT_TORCH = ("doctor", "memory", "new", "trace")
 
 # The packages with commands: this one, and the folders _cli of sub-packages.
-_HOMES = [
-    sys.modules[__name__],
-    *(importlib.import_module(f"torch_openreg.{name}._cli") for name in parts_with("_cli")),
-]
+_HOMES = [sys.modules[__name__], *modules_of_parts("_cli")]
 COMMANDS = {
     name: home
     for home in _HOMES

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import html
-import importlib
 import json
 import re
 import sys
@@ -22,10 +21,10 @@ from typing import NamedTuple
 import torch
 
 from torch_openreg import _C, _page
-from torch_openreg._environment import parts_with
+from torch_openreg._environment import modules_of_parts
 
 # Sub-packages may have routes on which a CPU kernel computes on device memory.
-_PARTS = [importlib.import_module(f"torch_openreg.{name}._routes") for name in parts_with("_routes.py")]
+_PARTS = modules_of_parts("_routes")
 _OF_PARTS = {route: text for part in _PARTS for route, text in part.ROUTES.items()}
 # Route -> what it means. The order is that of the output: from a kernel of the device's own to no kernel.
 ROUTES = {

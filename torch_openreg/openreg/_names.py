@@ -8,10 +8,9 @@ A sub-package adds its own names, in a file _public_names.py.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
-from torch_openreg._environment import parts_with
+from torch_openreg._environment import modules_of_parts
 
 SUBMODULES = {
     "_reductions": ("ipc_collect",),
@@ -99,8 +98,8 @@ SUBMODULES = {
     ),
 }
 
-for _part in parts_with("_public_names.py"):
-    SUBMODULES |= importlib.import_module(f"torch_openreg.{_part}._public_names").SUBMODULES
+for _module in modules_of_parts("_public_names"):
+    SUBMODULES |= _module.SUBMODULES
 
 HOMES = {name: submodule for submodule, names in SUBMODULES.items() for name in names}
 
