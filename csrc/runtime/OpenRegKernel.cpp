@@ -36,11 +36,11 @@ void visit_tensor(const TensorImpl& tensor, unsigned access, orOperandFn_t visit
   visit(&operand, context);
 }
 
-const char* OperatorName::get_or(const char* name) {
+const char* CurrentOperator::get_or(const char* name) {
   return operator_name != nullptr ? operator_name : name;
 }
 
-const char* OperatorName::exchange(const char* name) {
+const char* CurrentOperator::exchange(const char* name) {
   return std::exchange(operator_name, name);
 }
 

@@ -60,14 +60,14 @@ OPENREG_API void visit_tensor(const TensorImpl& tensor, unsigned access, orOpera
 // Keeps the name of the operator that the calling thread computes, for inner kernels (DispatchStub), which do not know
 // their operator. Operators make such an object only if the name is needed: while somebody observes kernels, and if the
 // kernel is queued, because a queued kernel's failure names it.
-class OPENREG_API OperatorName {
+class OPENREG_API CurrentOperator {
  public:
-  explicit OperatorName(const char* name) : previous_(exchange(name)) {}
-  ~OperatorName() {
+  explicit CurrentOperator(const char* name) : previous_(exchange(name)) {}
+  ~CurrentOperator() {
     exchange(previous_);
   }
-  OperatorName(const OperatorName&) = delete;
-  OperatorName& operator=(const OperatorName&) = delete;
+  CurrentOperator(const CurrentOperator&) = delete;
+  CurrentOperator& operator=(const CurrentOperator&) = delete;
 
   static bool is_needed() {
     return orIsObserved(orActivityKernel) || !executes_inline();

@@ -35,8 +35,8 @@ struct Named;
 template <class Op, auto route, class Result, class... Args>
 struct Named<Op, route, Result(Args...)> {
   static Result call(Args... args) {
-    if (C10_UNLIKELY(c10::openreg::OperatorName::is_needed())) {
-      const c10::openreg::OperatorName name(full_name<Op>());
+    if (C10_UNLIKELY(c10::openreg::CurrentOperator::is_needed())) {
+      const c10::openreg::CurrentOperator name(full_name<Op>());
       return route(args...);
     }
     return route(args...);

@@ -121,9 +121,12 @@ struct CpuKernel<Op, Result(Args...)> {
     } else if constexpr (std::is_same_v<Result, Tensor&>) { // in-place, out=: the result is the Tensor& argument
       scope.run_and_write_back([&] { std::apply(run, operands); });
       Tensor* written = nullptr;
-      ((std::is_same_v<Args, Tensor&> ? void(written = const_cast<Tensor*>(reinterpret_cast<const Tensor*>(&args)))
-                                      : void()),
-       ...);
+      const auto note = [&](auto&& argument) {
+        if constexpr (std::is_same_v<decltype(argument), Tensor&>) {
+          written = &argument;
+        }
+      };
+      (note(static_cast<Args&&>(args)), ...);
       return *written;
     } else {
       return results(scope, std::apply(run, operands));

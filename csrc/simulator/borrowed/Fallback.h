@@ -11,7 +11,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
 
 // Runs any operator that has a CPU kernel, and queues the call if that is possible (queue/Queue.h). The fallback calls
 // run_boxed(). Kernels with typed arguments (CpuKernel.h) call it in two cases: if the device does not execute inline,
-// and if the program is deterministic and the operator may alert (AlertingCpuKernel).
+// and if the program is deterministic and the operator may be nondeterministic (CheckedCpuKernel).
 void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 } // namespace at::openreg

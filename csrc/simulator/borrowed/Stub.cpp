@@ -48,7 +48,7 @@ C10_NOINLINE void own_cpu_scalar(OperandInfo& operand, ScalarType dtype) {
 IteratorKernel::IteratorKernel(const char* name, TensorIteratorBase& iterator)
     : kernel_(
           c10::openreg::getCurrentOpenRegStream(iterator.device().index()).stream(),
-          c10::openreg::OperatorName::current_or(name),
+          c10::openreg::CurrentOperator::current_or(name),
           [](void* data, orOperandFn_t visit, void* context) { openreg::visit_operands(data, visit, context); },
           &iterator) {
   run_backward_on_this_thread();
@@ -82,7 +82,7 @@ bool can_be_queued(const TensorIteratorBase& iterator) {
 }
 
 QueuedIterator::QueuedIterator(const char* name, const TensorIteratorBase& iterator)
-    : iterator_(iterator), name_(c10::openreg::OperatorName::current_or(name)) {
+    : iterator_(iterator), name_(c10::openreg::CurrentOperator::current_or(name)) {
   run_backward_on_this_thread();
   for (int i = 0; i < iterator_.ntensors(); ++i) {
     OperandInfo& operand = iterator_.operand(i);

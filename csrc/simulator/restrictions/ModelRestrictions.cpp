@@ -80,8 +80,10 @@ bool holds(const Condition& condition, const c10::IValue& value) {
   return value.isTensor() && is_checked(value.toTensor()) && contains(condition.dtypes, value.toTensor().scalar_type());
 }
 
-std::optional<ScalarType> refused_dtype(const Refusal& refusal, const c10::IValue& value) {
-  const auto refuses = [&](ScalarType dtype) { return refusal.dtypes.empty() || contains(refusal.dtypes, dtype); };
+std::optional<ScalarType> refused_dtype(const ModelRestriction& restriction, const c10::IValue& value) {
+  const auto refuses = [&](ScalarType dtype) {
+    return restriction.dtypes.empty() || contains(restriction.dtypes, dtype);
+  };
   std::optional<ScalarType> found;
   if (value.isInt()) {
     if (refuses(value.toScalarType())) {
@@ -98,44 +100,44 @@ std::optional<ScalarType> refused_dtype(const Refusal& refusal, const c10::IValu
   return found;
 }
 
-[[noreturn]] C10_NOINLINE void raise(const Refusal& refusal, std::optional<ScalarType> dtype) {
-  std::string message = refusal.message;
+[[noreturn]] C10_NOINLINE void raise(const ModelRestriction& restriction, std::optional<ScalarType> dtype) {
+  std::string message = restriction.message;
   constexpr std::string_view kDtype = "{dtype}";
   if (const size_t at = message.find(kDtype); at != std::string::npos && dtype) {
     message.replace(at, kDtype.size(), c10::toString(*dtype));
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(refusal.error != RefusalError::NotImplemented, message);
-  TORCH_CHECK_TYPE(refusal.error != RefusalError::Type, message);
-  TORCH_CHECK_VALUE(refusal.error != RefusalError::Value, message);
+  TORCH_CHECK_NOT_IMPLEMENTED(restriction.error != RestrictionError::NotImplemented, message);
+  TORCH_CHECK_TYPE(restriction.error != RestrictionError::Type, message);
+  TORCH_CHECK_VALUE(restriction.error != RestrictionError::Value, message);
   TORCH_CHECK(false, message);
 }
 
-std::vector<Refusal>& absent_dtypes() {
-  static auto* refusals = new std::vector<Refusal>;
-  return *refusals;
+std::vector<ModelRestriction>& absent_dtypes() {
+  static auto* restrictions = new std::vector<ModelRestriction>;
+  return *restrictions;
 }
 
 class Refusing final : public InFront {
  public:
-  Refusing(const c10::OperatorHandle& op, std::vector<Refusal> refusals) : InFront(op) {
-    for (Refusal& refusal : refusals) {
-      const size_t index = refusal.argument.empty() ? 0 : index_of(op, refusal.argument);
-      const size_t other = refusal.when.argument.empty() ? 0 : index_of(op, refusal.when.argument);
-      refusals_.push_back({index, other, std::move(refusal)});
+  Refusing(const c10::OperatorHandle& op, std::vector<ModelRestriction> restrictions) : InFront(op) {
+    for (ModelRestriction& restriction : restrictions) {
+      const size_t index = restriction.argument.empty() ? 0 : index_of(op, restriction.argument);
+      const size_t other = restriction.when.argument.empty() ? 0 : index_of(op, restriction.when.argument);
+      restrictions_.push_back({index, other, std::move(restriction)});
     }
   }
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     const c10::IValue* arguments = stack->data() + stack->size() - op.schema().arguments().size();
-    for (const auto& [index, other, refusal] : refusals_) {
-      if (!refusal.when.argument.empty() && !holds(refusal.when, arguments[other])) {
+    for (const auto& [index, other, restriction] : restrictions_) {
+      if (!restriction.when.argument.empty() && !holds(restriction.when, arguments[other])) {
         continue;
       }
-      if (refusal.argument.empty()) {
-        raise(refusal, std::nullopt);
+      if (restriction.argument.empty()) {
+        raise(restriction, std::nullopt);
       }
-      if (const auto dtype = refused_dtype(refusal, arguments[index])) {
-        raise(refusal, dtype);
+      if (const auto dtype = refused_dtype(restriction, arguments[index])) {
+        raise(restriction, dtype);
       }
     }
     next_.callBoxed(op, keys, stack);
@@ -143,11 +145,11 @@ class Refusing final : public InFront {
 
  private:
   struct Row {
-    size_t index; // of refusal.argument
-    size_t other; // of refusal.when.argument
-    Refusal refusal;
+    size_t index; // of restriction.argument
+    size_t other; // of restriction.when.argument
+    ModelRestriction restriction;
   };
-  std::vector<Row> refusals_;
+  std::vector<Row> restrictions_;
 };
 
 // ---- A device with few operators
@@ -214,19 +216,19 @@ class Rounding final : public InFront {
 
 } // namespace
 
-void refuse(const std::string& op, std::vector<Refusal> refusals) {
-  put_in_front<Refusing>(find(op), std::move(refusals));
+void refuse(const std::string& op, std::vector<ModelRestriction> restrictions) {
+  put_in_front<Refusing>(find(op), std::move(restrictions));
 }
 
-void refuse_dtype(ScalarType dtype, RefusalError error, std::string message) {
+void refuse_dtype(ScalarType dtype, RestrictionError error, std::string message) {
   absent_dtypes().push_back({.dtypes = {dtype}, .error = error, .message = std::move(message)});
 }
 
 void check_dtype(caffe2::TypeMeta type) {
   const ScalarType dtype = c10::typeMetaToScalarType(type);
-  for (const Refusal& refusal : absent_dtypes()) {
-    if (refusal.dtypes.front() == dtype) {
-      raise(refusal, dtype);
+  for (const ModelRestriction& restriction : absent_dtypes()) {
+    if (restriction.dtypes.front() == dtype) {
+      raise(restriction, dtype);
     }
   }
 }
@@ -247,8 +249,8 @@ std::string with_operator(std::string message, const std::string& name) {
 
 } // namespace
 
-// An operator of aten passes, because keep_only() has put a refusal in front of each kernel of aten that is left out.
-// An operator of another namespace is refused here, because it may be registered after the call of keep_only().
+// An operator of aten passes, because keep_only() has put a restriction in front of each kernel of aten that is left
+// out. An operator of another namespace is refused here, because it may be registered after the call of keep_only().
 void check_kept(const c10::OperatorHandle& op) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       !keeps_only || op.operator_name().getNamespace() == "aten",
@@ -267,7 +269,7 @@ void keep_only(const std::vector<std::string>& operators, const std::string& mes
       continue;
     }
     if (!op->hasComputedKernelForDispatchKey(kBare)) {
-      put_in_front<Refusing>(*op, std::vector<Refusal>{{.message = with_operator(message, text)}});
+      put_in_front<Refusing>(*op, std::vector<ModelRestriction>{{.message = with_operator(message, text)}});
     } else if (op->hasKernelForDispatchKey(identity.key)) {
       put_in_front<Composite>(*op);
     }

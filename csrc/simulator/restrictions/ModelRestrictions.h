@@ -21,7 +21,7 @@ class OperatorHandle;
 // a model does not restrict cost nothing more.
 namespace at::openreg {
 
-enum class RefusalError : uint8_t { NotImplemented, Runtime, Type, Value };
+enum class RestrictionError : uint8_t { NotImplemented, Runtime, Type, Value };
 
 // A condition on a second argument. It holds for a tensor of one of the dtypes, and for a string that is one of the
 // texts. If `argument` is empty, there is no condition.
@@ -31,22 +31,22 @@ struct Condition {
   std::vector<std::string> texts;
 };
 
-struct Refusal {
+struct ModelRestriction {
   std::string argument;           // a tensor, a list of tensors, or a dtype; empty: only `when` decides
   std::vector<ScalarType> dtypes; // the dtypes of the argument that are refused; empty: all
   Condition when;
-  RefusalError error = RefusalError::NotImplemented;
+  RestrictionError error = RestrictionError::NotImplemented;
   std::string message; // "{dtype}" is replaced by the dtype's name in PyTorch's messages, such as Half
 };
 
-// After this call, `op` (such as "aten::add.Tensor") refuses the calls that `refusals` describe. A second call of
-// refuse() adds refusals to those of the first one. An operator that PyTorch composes of others for every backend
+// After this call, `op` (such as "aten::add.Tensor") refuses the calls that `restrictions` describe. A second call of
+// refuse() adds restrictions to those of the first one. An operator that PyTorch composes of others for every backend
 // (CompositeImplicitAutograd) cannot be refused itself. Refuse the operators that it calls.
-OPENREG_API void refuse(const std::string& op, std::vector<Refusal> refusals);
+OPENREG_API void refuse(const std::string& op, std::vector<ModelRestriction> restrictions);
 
 // After this call, an operator that would make a new tensor of this dtype on the device raises `message`. A view of
 // another tensor (view.dtype) is not checked.
-OPENREG_API void refuse_dtype(ScalarType dtype, RefusalError error, std::string message);
+OPENREG_API void refuse_dtype(ScalarType dtype, RestrictionError error, std::string message);
 
 // Throws after a call of refuse_dtype() for this dtype. The observer of the runtime calls it for each new tensor.
 void check_dtype(caffe2::TypeMeta dtype);

@@ -25,7 +25,6 @@ namespace c10::openreg::sanitizer {
 namespace {
 
 using at::openreg::for_each_tensor;
-using c10::OperatorName; // c10::openreg::OperatorName keeps the name of a running operator
 
 struct Operator {
   const FunctionSchema* schema = nullptr; // null: the operator reads and writes no bytes itself
@@ -204,8 +203,8 @@ void note_host_access(const char* name, const at::Tensor& tensor, HostUse use) {
   }
   const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
   // The block, if it is pinned memory and a check of the session is about this access; else null.
-  const auto find = [&]() -> Block* {
-    Block* const block = session ? session->shadow.find(address) : nullptr;
+  const auto find = [&]() -> ShadowBlock* {
+    ShadowBlock* const block = session ? session->shadow.find(address) : nullptr;
     const bool matters = block && block->device < 0 &&
                          (session->checks & kRace || (session->checks & kInit && !block->unwritten.empty()));
     return matters ? block : nullptr;
@@ -221,7 +220,7 @@ void note_host_access(const char* name, const at::Tensor& tensor, HostUse use) {
   std::vector<Access> accesses;
   visit_tensor(*tensor.unsafeGetTensorImpl(), writes ? orAccessWrite : orAccessRead, collect_operand, &accesses);
   const std::lock_guard lock(session_mutex);
-  Block* const block = find();
+  ShadowBlock* const block = find();
   if (!block || accesses.empty()) {
     return;
   }

@@ -183,7 +183,7 @@ Row row_of(const char* name) {
   return found->second;
 }
 
-Report make_report(const Block& block, const Access& access, size_t bytes) {
+Report make_report(const ShadowBlock& block, const Access& access, size_t bytes) {
   Report report{.kind = Kind::Init, .accesses = {access}, .block = block.size, .allocated = block.site};
   report.accesses.front().verb = Access::Verb::Read; // an in-place operator also writes, but the read is the problem
   report.problem = c10::str(access.name, " reads ", bytes, " bytes that nobody has written since they were allocated.");
@@ -246,8 +246,8 @@ bool are_alike(const Access& from, const Access& to) {
 
 // Makes exactly those bytes of `to` unwritten that are unwritten in `from`.
 void carry(Shadow& shadow, const Access& from, const Access& to) {
-  Block* const target = shadow.find(to.extent.begin);
-  const Block* const source = shadow.find(from.extent.begin);
+  ShadowBlock* const target = shadow.find(to.extent.begin);
+  const ShadowBlock* const source = shadow.find(from.extent.begin);
   if (!target) {
     return;
   }
@@ -272,7 +272,7 @@ void carry(Shadow& shadow, const Access& from, const Access& to) {
 
 // Makes those elements of `to` unwritten that are unwritten in `moved`, and makes the others written.
 void place(Shadow& shadow, const MovedElements& moved, const Access& to) {
-  Block* const target = shadow.find(to.extent.begin);
+  ShadowBlock* const target = shadow.find(to.extent.begin);
   if (!target) {
     return;
   }
@@ -339,7 +339,7 @@ bool computes_with_all_bytes(std::string_view name, bool writes) {
   return reading == Reading::Uses || (reading == Reading::Overwrites && !writes);
 }
 
-void check_read(Block& block, const Access& access, bool forgets, std::vector<Report>& found) {
+void check_read(ShadowBlock& block, const Access& access, bool forgets, std::vector<Report>& found) {
   const size_t bytes = block.unwritten.empty() ? 0 : block.unwritten.count(access.extent);
   if (bytes != 0) {
     found.push_back(make_report(block, access, bytes));
@@ -376,7 +376,7 @@ void check_reads(
     }
     const bool uses = ((checked & kFirst) && !(reading == Reading::Overwrites && access.writes())) || is_index(access);
     checked = (checked >> 1) | (checked & 0x80000000u); // the last bit stands for all further operands
-    if (Block* const block = uses ? shadow.find(access.extent.begin) : nullptr) {
+    if (ShadowBlock* const block = uses ? shadow.find(access.extent.begin) : nullptr) {
       check_read(*block, access, forgets, found);
     }
   }
@@ -404,7 +404,7 @@ void note_writes(Shadow& shadow, const char* name, const std::vector<Access>& ac
       carry(shadow, *sources[std::min(written++, sources.size() - 1)], access);
     } else if (movement) {
       place(shadow, *movement, access);
-    } else if (Block* const block = shadow.find(access.extent.begin); block && !block->unwritten.empty()) {
+    } else if (ShadowBlock* const block = shadow.find(access.extent.begin); block && !block->unwritten.empty()) {
       block->unwritten.remove(access.extent);
     }
   }

@@ -22,7 +22,7 @@ void check_reads(
     Shadow& shadow, const char* name, const std::vector<Access>& accesses, bool forgets, std::vector<Report>& found);
 
 // The host or a kernel computes with the bytes of an access to this block. Adds a report if some of them are unwritten.
-void check_read(Block& block, const Access& access, bool forgets, std::vector<Report>& found);
+void check_read(ShadowBlock& block, const Access& access, bool forgets, std::vector<Report>& found);
 
 // Whether the operator computes with all bytes of an operand. `writes`: of an operand that it also writes.
 bool computes_with_all_bytes(std::string_view name, bool writes);

@@ -24,7 +24,7 @@ void watch_ends_of_blocks(bool watch) {
   OPENREG_CHECK(orSetGuardSize(watch ? kGuard : 0));
 }
 
-Extent red_zone_of(const Block& block) {
+Extent red_zone_of(const ShadowBlock& block) {
   constexpr size_t kGranule = 512; // bytes; the allocator rounds sizes up to a multiple of it
   const size_t taken = (block.size + kRedZone + kGranule - 1) / kGranule * kGranule;
   return {reinterpret_cast<const void*>(block.begin + block.size), taken - block.size};
@@ -34,7 +34,7 @@ void fill_red_zone(const Extent& zone, orStream_t stream) {
   orMemsetAsync(reinterpret_cast<void*>(zone.begin), kPattern, zone.run, stream);
 }
 
-Extent repair_red_zone(const Block& block) {
+Extent repair_red_zone(const ShadowBlock& block) {
   const Extent zone = red_zone_of(block);
   unsigned char* const bytes = bytes_of(zone);
   unsigned char* const end = bytes + zone.run;
@@ -49,21 +49,21 @@ Extent repair_red_zone(const Block& block) {
   return {reinterpret_cast<const void*>(zone.begin + (first - bytes)), static_cast<size_t>(last - first)};
 }
 
-Report make_overrun(const Block& block, const Access& kernel) {
+Report make_overrun(const ShadowBlock& block, const Access& kernel) {
   Report report{.kind = Kind::Memory, .accesses = {kernel}, .block = block.size, .allocated = block.site};
   report.problem = c10::str(kernel.name, " wrote past the end of a tensor's memory.");
   report.remedy = "Compare the kernel's index with the number of elements before it writes.";
   return report;
 }
 
-Report make_underrun(const Block& block, const Access& kernel) {
+Report make_underrun(const ShadowBlock& block, const Access& kernel) {
   Report report = make_overrun(block, kernel);
   report.problem = c10::str(kernel.name, " wrote before the beginning of a tensor's memory.");
   report.remedy = "Compare the kernel's index with 0 before it writes.";
   return report;
 }
 
-Report make_out_of_bounds(const Block& block, const Access& access) {
+Report make_out_of_bounds(const ShadowBlock& block, const Access& access) {
   Report report = make_overrun(block, access);
   report.problem = c10::str(
       access.name,

@@ -24,21 +24,21 @@ extern std::atomic<size_t> red_zone;
 void watch_ends_of_blocks(bool watch);
 
 // The red zone of a block.
-Extent red_zone_of(const Block& block);
+Extent red_zone_of(const ShadowBlock& block);
 
 // Queues a fill of the red zone with the pattern on the block's stream. Do not call it under a lock.
 void fill_red_zone(const Extent& zone, orStream_t stream);
 
 // The bytes of the block's red zone from the first to the last that has lost the pattern; empty if there is none.
 // Restores the pattern.
-Extent repair_red_zone(const Block& block);
+Extent repair_red_zone(const ShadowBlock& block);
 
 // The kernel has changed bytes behind the block.
-Report make_overrun(const Block& block, const Access& kernel);
+Report make_overrun(const ShadowBlock& block, const Access& kernel);
 // The kernel has changed bytes before the block. These bytes are the red zone of another block.
-Report make_underrun(const Block& block, const Access& kernel);
+Report make_underrun(const ShadowBlock& block, const Access& kernel);
 // A kernel, copy or fill begins, and its operand does not end within the block.
-Report make_out_of_bounds(const Block& block, const Access& access);
+Report make_out_of_bounds(const ShadowBlock& block, const Access& access);
 Report make_use_after_free(const Access& access, size_t size, Site allocated, Site freed);
 
 } // namespace c10::openreg::sanitizer

@@ -34,8 +34,8 @@ uintptr_t address_of(const at::Tensor& tensor) {
 
 // The block that contains the address, if bytes of the block are unwritten; otherwise null. To be called with the lock
 // held.
-const Block* find_unwritten(uintptr_t address) {
-  const Block* const block = session ? session->shadow.find(address) : nullptr;
+const ShadowBlock* find_unwritten(uintptr_t address) {
+  const ShadowBlock* const block = session ? session->shadow.find(address) : nullptr;
   return block && !block->unwritten.empty() ? block : nullptr;
 }
 
@@ -51,7 +51,7 @@ at::Tensor marks_of(const at::Tensor& tensor) {
     return marks;
   }
   const std::lock_guard lock(session_mutex);
-  if (const Block* const block = find_unwritten(address_of(tensor))) {
+  if (const ShadowBlock* const block = find_unwritten(address_of(tensor))) {
     if (tensor.numel() > kMostElements) {
       return {};
     }

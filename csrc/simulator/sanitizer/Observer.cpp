@@ -67,7 +67,7 @@ void add_tensors(const orActivity& activity, std::vector<Access>& accesses) {
 // for a kernel that does not tell its operands: the operator's results may lie in this memory.
 void add_results(orStream_t stream, std::vector<Access>& accesses) {
   for (const auto& [begin, order] : running_operator->allocated) {
-    const Block* const block = session->shadow.find(begin);
+    const ShadowBlock* const block = session->shadow.find(begin);
     if (block && block->order == order && block->stream == stream) {
       accesses.push_back({.verb = Access::Verb::Write, .reads = false});
       accesses.back().extent = Extent(reinterpret_cast<const void*>(begin), block->size);
@@ -96,8 +96,8 @@ bool is_copy_to_pageable_memory(const orActivity& activity, const std::vector<Ac
 
 // The block of the access. Pinned memory that was allocated before the session is added here, because the allocator of
 // pinned memory cannot list its blocks. Each of these blocks is one allocation of the device library.
-Block* find_or_add_pinned(const Access& access) {
-  if (Block* const block = session->shadow.find(access.extent.begin)) {
+ShadowBlock* find_or_add_pinned(const Access& access) {
+  if (ShadowBlock* const block = session->shadow.find(access.extent.begin)) {
     return block;
   }
   orPointerAttributes attributes{};
@@ -111,7 +111,7 @@ void note_work(const orActivity& activity, bool tells_results, Actor actor, Site
   if (session->checks & kMemory && tells_results) {
     Launch& launch = session->launches[activity.correlation] = {site, session->order, {}};
     for (const Access& access : accesses) {
-      if (const Block* const block = session->shadow.find(access.extent.begin); block && block->has_red_zone) {
+      if (const ShadowBlock* const block = session->shadow.find(access.extent.begin); block && block->has_red_zone) {
         launch.blocks.push_back(
             {.begin = block->begin,
              .size = block->size,
@@ -131,7 +131,7 @@ void note_work(const orActivity& activity, bool tells_results, Actor actor, Site
   const bool waits = is_copy_to_pageable_memory(activity, accesses);
   if (session->checks & kRace) {
     for (Access& access : accesses) {
-      if (Block* const block = find_or_add_pinned(access)) {
+      if (ShadowBlock* const block = find_or_add_pinned(access)) {
         if (block->device < 0 && !access.writes() && !may_be_written(*block, access.extent, session->clocks)) {
           session->pinned_sources.add(access);
         }
@@ -152,7 +152,7 @@ void check_pinned_sources() {
 }
 
 // To be called with the lock held. `block`: the block where the access begins; null if there is none.
-void check_bounds(const Block* block, const Access& access, std::vector<Report>& found) {
+void check_bounds(const ShadowBlock* block, const Access& access, std::vector<Report>& found) {
   if (!block) {
     if (const auto* const freed = session->shadow.find_freed(access.extent.begin)) {
       found.push_back(make_use_after_free(access, freed->size, freed->allocated, freed->freed));
@@ -199,7 +199,7 @@ void begin_work(const orActivity& activity, bool tells_results) {
       check_reads(session->shadow, activity.name, accesses, !session->raises, found);
     }
     for (const Access& access : accesses) {
-      const Block* const block = session->shadow.find(access.extent.begin);
+      const ShadowBlock* const block = session->shadow.find(access.extent.begin);
       if (session->checks & kRace && block) {
         find_races(*block, access, session->clocks, found);
         if (block->device < 0 && access.writes()) {
@@ -240,7 +240,7 @@ void end_work(const orActivity& activity) {
   if (session->checks & kRace) {
     for (Access& access : accesses) {
       if (access.writes()) {
-        if (Block* const block = session->shadow.find(access.extent.begin)) {
+        if (ShadowBlock* const block = session->shadow.find(access.extent.begin)) {
           find_races(*block, access, session->clocks, found);
           keep_access(*block, std::move(access), session->clocks);
         }
@@ -252,7 +252,7 @@ void end_work(const orActivity& activity) {
 
 // To be called with the lock held. Adds memory that belongs to no allocator, but directly to the program or a library.
 void add_memory(const Extent& extent, int device, Site site, bool is_new) {
-  Block& block = session->shadow.add(reinterpret_cast<const void*>(extent.begin), extent.run);
+  ShadowBlock& block = session->shadow.add(reinterpret_cast<const void*>(extent.begin), extent.run);
   block.device = device;
   block.site = site;
   if (session->checks & kInit && is_new) {
@@ -292,7 +292,7 @@ void allocate(const orActivity& activity) {
   const Site site = current_site();
   const bool has_red_zone = red_zone.load(std::memory_order_relaxed) != 0 && activity.stream;
   if (has_red_zone) {
-    Block block;
+    ShadowBlock block;
     block.begin = extent.begin;
     block.size = extent.run;
     fill_red_zone(red_zone_of(block), activity.stream);
@@ -306,7 +306,7 @@ void allocate(const orActivity& activity) {
     settle_early_frees(activity.stream ? session->clocks.actor_of(activity.stream) : kHost, found);
     add_new_reports(found);
   }
-  Block& block = session->shadow.add(reinterpret_cast<const void*>(extent.begin), extent.run);
+  ShadowBlock& block = session->shadow.add(reinterpret_cast<const void*>(extent.begin), extent.run);
   block.stream = activity.stream;
   block.device = activity.device;
   block.site = site;
@@ -331,7 +331,7 @@ void free_memory(uintptr_t address) {
   }
   const Site site = current_site();
   const std::lock_guard lock(session_mutex);
-  if (const Block* const block = session ? session->shadow.find(address) : nullptr) {
+  if (const ShadowBlock* const block = session ? session->shadow.find(address) : nullptr) {
     session->shadow.remove(*block, site);
   }
 }
@@ -349,7 +349,7 @@ void free(const orActivity& activity) {
   std::vector<EarlyFree> early;
   {
     const std::lock_guard lock(session_mutex);
-    Block* const block = session && !memory.empty() ? session->shadow.find(memory.front().extent.begin) : nullptr;
+    ShadowBlock* const block = session && !memory.empty() ? session->shadow.find(memory.front().extent.begin) : nullptr;
     if (!block) {
       return;
     }
@@ -394,7 +394,7 @@ void note_use(const orActivity& activity) {
   const Extent& extent = memory.front().extent;
   if (!activity.stream) { // whoever gets the memory may write it
     session->shadow.forget_unwritten(extent.begin, extent.run);
-  } else if (Block* const block = session->shadow.find(extent.begin)) {
+  } else if (ShadowBlock* const block = session->shadow.find(extent.begin)) {
     block->users.push_back(session->clocks.actor_of(activity.stream));
   }
 }
@@ -448,7 +448,7 @@ void note_handle(const orActivity& activity) {
     if (handle != session->handles.end() && --handle->second.openings > 0) {
       return;
     }
-    if (const Block* const block = session->shadow.find(reinterpret_cast<uintptr_t>(activity.object))) {
+    if (const ShadowBlock* const block = session->shadow.find(reinterpret_cast<uintptr_t>(activity.object))) {
       session->shadow.forget(block->begin, block->size);
     }
   }

@@ -28,7 +28,7 @@ struct RunningOperator {
   const char* name = ""; // valid until the process ends
   bool is_custom = false;
   std::vector<std::pair<at::Tensor, bool>> tensors{};      // true: the operator writes the tensor
-  std::vector<std::pair<uintptr_t, uint64_t>> allocated{}; // Block::begin and Block::order
+  std::vector<std::pair<uintptr_t, uint64_t>> allocated{}; // ShadowBlock::begin and ShadowBlock::order
 };
 
 // Sets the operator that the calling thread is in. null: it is in no such operator. Returns the previous value.

@@ -15,7 +15,7 @@ std::string who(const Access& access) {
   return name_of_stream(access.stream, access.device);
 }
 
-Report make_race(const Block& block, const Access& now, const Access& before, bool is_host) {
+Report make_race(const ShadowBlock& block, const Access& now, const Access& before, bool is_host) {
   const bool reads = !now.writes();
   Report report{.kind = Kind::Race, .accesses = {now, before}, .block = block.size, .allocated = block.site};
   report.problem = c10::str(
@@ -45,7 +45,7 @@ Report make_race(const Block& block, const Access& now, const Access& before, bo
 
 } // namespace
 
-void find_races(const Block& block, const Access& access, const Clocks& clocks, std::vector<Report>& found) {
+void find_races(const ShadowBlock& block, const Access& access, const Clocks& clocks, std::vector<Report>& found) {
   for (const Access& each : block.accesses) {
     if (!clocks.is_before(each.actor, each.time, access.actor) && (access.writes() || each.writes()) &&
         access.extent.overlaps(each.extent)) {
@@ -54,7 +54,7 @@ void find_races(const Block& block, const Access& access, const Clocks& clocks, 
   }
 }
 
-void keep_access(Block& block, Access access, const Clocks& clocks) {
+void keep_access(ShadowBlock& block, Access access, const Clocks& clocks) {
   auto& accesses = block.accesses;
   bool is_known = false; // an earlier write of the same kernel, copy or fill covers this access
   std::erase_if(accesses, [&](const Access& each) {
@@ -82,13 +82,13 @@ void keep_access(Block& block, Access access, const Clocks& clocks) {
   accesses.push_back(std::move(access));
 }
 
-bool may_be_written(const Block& block, const Extent& extent, const Clocks& clocks) {
+bool may_be_written(const ShadowBlock& block, const Extent& extent, const Clocks& clocks) {
   return std::any_of(block.accesses.begin(), block.accesses.end(), [&](const Access& each) {
     return each.writes() && !clocks.is_before(each.actor, each.time, kHost) && each.extent.overlaps(extent);
   });
 }
 
-std::vector<Access> find_users(const Block& block, const Access& the_free, const Clocks& clocks) {
+std::vector<Access> find_users(const ShadowBlock& block, const Access& the_free, const Clocks& clocks) {
   std::vector<Access> users;
   for (const Access& each : block.accesses) {
     const bool is_recorded = // record_stream() was called with the stream

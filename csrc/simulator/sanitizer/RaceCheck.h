@@ -16,17 +16,17 @@
 namespace c10::openreg::sanitizer {
 
 // Compares `access`, which happens now, with the earlier accesses to the block. Adds a report for each race.
-void find_races(const Block& block, const Access& access, const Clocks& clocks, std::vector<Report>& found);
+void find_races(const ShadowBlock& block, const Access& access, const Clocks& clocks, std::vector<Report>& found);
 
 // Keeps `access`, which happens now, for later comparisons.
-void keep_access(Block& block, Access access, const Clocks& clocks);
+void keep_access(ShadowBlock& block, Access access, const Clocks& clocks);
 
 // Whether a queued access may still write bytes of `extent`, as far as the host knows.
-bool may_be_written(const Block& block, const Extent& extent, const Clocks& clocks);
+bool may_be_written(const ShadowBlock& block, const Extent& extent, const Clocks& clocks);
 
 // The block is freed: the next allocation on its stream may reuse it. Returns the accesses of other streams that are
 // not ordered before the free. Leaves out the streams that record_stream() was called with.
-std::vector<Access> find_users(const Block& block, const Access& the_free, const Clocks& clocks);
+std::vector<Access> find_users(const ShadowBlock& block, const Access& the_free, const Clocks& clocks);
 
 // The report about `user`, an access that find_users() returned. To be called only if the actor of `the_free` has
 // still not waited for this access: the function does not check that.

@@ -48,7 +48,7 @@ void end_watch(const orActivity& activity, Site site) {
       .verb = Access::Verb::Write, .name = activity.name, .stream = activity.stream, .device = activity.device};
   kernel.site = site;
   uint64_t order = session->order;
-  std::vector<Block> launched_with;
+  std::vector<ShadowBlock> launched_with;
   if (launch != session->launches.end()) {
     kernel.site = launch->second.site;
     order = launch->second.order;
@@ -56,7 +56,7 @@ void end_watch(const orActivity& activity, Site site) {
     session->launches.erase(launch);
   }
   std::vector<Report> found;
-  const auto is_damaged = [&](Block& block) {
+  const auto is_damaged = [&](ShadowBlock& block) {
     if (block.order > order) { // allocated after the launch: its pattern may not be written yet
       return false;
     }
@@ -67,7 +67,7 @@ void end_watch(const orActivity& activity, Site site) {
     kernel.extent = repair_red_zone(block);
     return !kernel.extent.empty();
   };
-  const auto look = [&](Block& block) {
+  const auto look = [&](ShadowBlock& block) {
     if (is_damaged(block)) {
       found.push_back(make_overrun(block, kernel));
     }
@@ -78,20 +78,20 @@ void end_watch(const orActivity& activity, Site site) {
     }
   }
   for (const uintptr_t address : mine.addresses) {
-    if (Block* const block = session->shadow.find(address)) {
+    if (ShadowBlock* const block = session->shadow.find(address)) {
       look(*block);
     }
   }
-  for (Block& block : launched_with) {
-    const Block* const now = session->shadow.find(block.begin);
+  for (ShadowBlock& block : launched_with) {
+    const ShadowBlock* const now = session->shadow.find(block.begin);
     const bool is_freed = !now || now->order != block.order;
     if (is_freed && block.stream == activity.stream) { // work of this stream that reuses the memory runs later
       look(block);
     }
   }
   for (const uintptr_t address : mine.addresses) {
-    const Block* const block = session->shadow.find(address);
-    Block* const before = block ? session->shadow.find_before(block->begin) : nullptr;
+    const ShadowBlock* const block = session->shadow.find(address);
+    ShadowBlock* const before = block ? session->shadow.find_before(block->begin) : nullptr;
     if (before && red_zone_of(*before).end == block->begin && is_damaged(*before)) {
       found.push_back(make_underrun(*block, kernel));
     }

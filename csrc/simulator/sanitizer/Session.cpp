@@ -37,7 +37,7 @@ void take_stock(SessionState& fresh) {
     size_t address = segment.address;
     for (const auto& each : segment.blocks) {
       if (each.active) {
-        Block& block = fresh.shadow.add(reinterpret_cast<const void*>(address), each.size);
+        ShadowBlock& block = fresh.shadow.add(reinterpret_cast<const void*>(address), each.size);
         block.device = segment.device;
         block.stream =
             OpenRegStream(

@@ -36,7 +36,7 @@ struct Launch {
   uint64_t order; // the number of the last allocation before the launch
   // Copies of those blocks of the operands that have red zones; the copies have no `accesses`. They are copies because
   // a block may be freed before the kernel runs.
-  std::vector<Block> blocks;
+  std::vector<ShadowBlock> blocks;
 };
 
 struct SessionState {

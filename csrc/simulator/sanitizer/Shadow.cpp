@@ -2,10 +2,10 @@
 
 namespace c10::openreg::sanitizer {
 
-Block& Shadow::add(const void* address, size_t size) {
+ShadowBlock& Shadow::add(const void* address, size_t size) {
   const auto begin = reinterpret_cast<uintptr_t>(address);
   forget(begin, size); // blocks that were freed without an activity
-  Block& block = blocks_[begin] = Block{};
+  ShadowBlock& block = blocks_[begin] = ShadowBlock{};
   block.begin = begin;
   block.size = size;
   return block;
@@ -36,7 +36,7 @@ void Shadow::forget_freed(uintptr_t begin, size_t size) {
   }
 }
 
-void Shadow::remove(const Block& block, Site freed) {
+void Shadow::remove(const ShadowBlock& block, Site freed) {
   last_ = nullptr;
   const uintptr_t begin = block.begin;
   freed_[begin] = {block.size, block.site, freed};
@@ -51,12 +51,12 @@ const Shadow::Freed* Shadow::find_freed(uintptr_t address) const {
   return &std::prev(next)->second;
 }
 
-Block* Shadow::find_before(uintptr_t address) {
+ShadowBlock* Shadow::find_before(uintptr_t address) {
   const auto next = blocks_.lower_bound(address);
   return next == blocks_.begin() ? nullptr : &std::prev(next)->second;
 }
 
-Block* Shadow::find(uintptr_t address) {
+ShadowBlock* Shadow::find(uintptr_t address) {
   if (last_ && address - last_->begin < last_->size) {
     return last_;
   }
@@ -64,7 +64,7 @@ Block* Shadow::find(uintptr_t address) {
   if (next == blocks_.begin()) {
     return nullptr;
   }
-  Block& block = std::prev(next)->second;
+  ShadowBlock& block = std::prev(next)->second;
   return address - block.begin < block.size ? last_ = &block : nullptr;
 }
 

@@ -10,9 +10,9 @@
 // program (Site.h), an Actor is a stream or the host (Clocks.h), an Access is one use of the memory (Report.h).
 namespace c10::openreg::sanitizer {
 
-// What the sanitizer knows of a block. This is not the allocator's own class Block (OpenRegBlock.h): the sanitizer
+// What the sanitizer knows of a block. This is not the allocator's own Block (OpenRegCachingAllocator.h): the sanitizer
 // knows only what the activities tell.
-struct Block {
+struct ShadowBlock {
   uintptr_t begin = 0;
   size_t size = 0;
   orStream_t stream = nullptr; // the stream that the block belongs to; null: none
@@ -33,20 +33,20 @@ struct Block {
 class Shadow {
  public:
   // Adds a block that was allocated, and forgets the blocks that were at the same addresses.
-  Block& add(const void* address, size_t size);
+  ShadowBlock& add(const void* address, size_t size);
   // Forgets all blocks in this range.
   void forget(uintptr_t begin, size_t size);
   // Forgets the freed blocks in this range, because the memory was allocated again.
   void forget_freed(uintptr_t begin, size_t size);
   // Removes the block, and remembers that the line `freed` of the program freed it.
-  void remove(const Block& block, Site freed);
+  void remove(const ShadowBlock& block, Site freed);
   // The block that contains the address; null if there is none.
-  Block* find(uintptr_t address);
+  ShadowBlock* find(uintptr_t address);
   // The block with the highest address below `address`; null if there is none.
-  Block* find_before(uintptr_t address);
+  ShadowBlock* find_before(uintptr_t address);
   // The bytes of all blocks in this range count as written.
   void forget_unwritten(uintptr_t begin, size_t size);
-  std::map<uintptr_t, Block>& blocks() {
+  std::map<uintptr_t, ShadowBlock>& blocks() {
     return blocks_;
   }
 
@@ -59,9 +59,9 @@ class Shadow {
   const Freed* find_freed(uintptr_t address) const;
 
  private:
-  std::map<uintptr_t, Block> blocks_;
+  std::map<uintptr_t, ShadowBlock> blocks_;
   std::map<uintptr_t, Freed> freed_;
-  Block* last_ = nullptr; // the last result of find(): the next access is often to the same block
+  ShadowBlock* last_ = nullptr; // the last result of find(): the next access is often to the same block
 };
 
 } // namespace c10::openreg::sanitizer

@@ -380,7 +380,7 @@ def cuda() -> dict[str, object]:
         "properties": {"allocation_alignment": {"value": 512, "source": "c10/core/AllocatorConfig.h: kMinBlockSize"}},
         "alerts": {
             "value": True,
-            "source": "the docstring of torch.use_deterministic_algorithms, whose operators are in Alerts.cpp",
+            "source": "the docstring of torch.use_deterministic_algorithms, whose operators are in NondeterminismChecks.cpp",
         },
         "missing_operators": [{"operators": missing("CUDA"), "message": NO_KERNEL, "source": YAML}],
         "refusals": refusals,

@@ -298,7 +298,7 @@ REPLACED = (
         Mutant(f"registered_fallback.{name}", "row", ROUTES + "OpenRegCpuKernels.cpp", find=f"  {call};",
                code=f'  if (!MUTANT("registered_fallback.{name}")) {call};', first="operators/*")
         for name, call in (
-            ("alerting", "fallback_for<&alert_and_run<&fallback>>(m, c10::DispatchKey::PrivateUse1, alerting_operators())"),
+            ("alerting", "fallback_for<&check_and_run<&fallback>>(m, c10::DispatchKey::PrivateUse1, nondeterministic_operators())"),
             ("overshadowed", "fallback_for(m, c10::DispatchKey::PrivateUse1, kOvershadowedCPU)"),
         )
     ),
@@ -453,7 +453,7 @@ def _unboxed() -> list[str]:
     lists = _operators_of(ROUTES + "OpenRegCpuKernels.cpp", r"\b(?:cpu_kernels|add)<([\w\s,]+)>\(m\)")
     kernels = {
         "UnboxedCpuKernel",
-        "AlertingCpuKernel",
+        "CheckedCpuKernel",
         "InnerProduct",
         "Equality",
         "OverAllElements",
@@ -475,7 +475,7 @@ def _rules() -> list[str]:
 
 
 def _alerts() -> list[str]:
-    return _operators_of("csrc/aten/native/Alerts.cpp", r'\n    \{"([\w.]+)[ "]')
+    return _operators_of("csrc/aten/native/NondeterminismChecks.cpp", r'\n    \{"([\w.]+)[ "]')
 
 
 LAYOUTS = ("SparsePrivateUse1", "SparseCsrPrivateUse1", "QuantizedPrivateUse1", "NestedTensorPrivateUse1")
@@ -512,9 +512,9 @@ TABLES = (
     return {unchecked ? &one_scalar : &one_device, method_name(schema, name), ""};
   }
   if (known != std::end(kRules)) {""", _rules, "operators/mixed/*", "operators/*"),
-    Table("alert.", "alert", "csrc/aten/native/Alerts.cpp", "    for (const Alert& alert : kAlerts) {",
-          """    for (const Alert& alert : kAlerts) {
-      if (mutant_of("alert.", std::string(alert.operators).substr(0, std::strcspn(alert.operators, " ")).c_str())) continue;""",
+    Table("alert.", "alert", "csrc/aten/native/NondeterminismChecks.cpp", "    for (const NondeterministicKernel& kernel : kNondeterministicKernels) {",
+          """    for (const NondeterministicKernel& kernel : kNondeterministicKernels) {
+      if (mutant_of("alert.", std::string(kernel.operators).substr(0, std::strcspn(kernel.operators, " ")).c_str())) continue;""",
           _alerts, "operators/deterministic/{name}", "operators/deterministic/*"),
     # If the row of an operator is left out, the boxed fallback refuses the operator, because a vendor has no fallback
     # that computes every operator.

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "Bindings.h"
-#include "aten/native/Alerts.h"
+#include "aten/native/NondeterminismChecks.h"
 #include "runtime/OpenRegFunctions.h"
 #include "runtime/memory/OpenRegAllocatorConfig.h"
 #include "simulator/RuntimeObserver.h"
@@ -77,18 +77,18 @@ using When = std::tuple<std::string, std::vector<at::ScalarType>, std::vector<st
 using Rows = std::vector<std::tuple<std::string, std::vector<at::ScalarType>, When, int, std::string>>;
 
 void refuse(const std::string& op, const Rows& rows) {
-  std::vector<at::openreg::Refusal> refusals;
+  std::vector<at::openreg::ModelRestriction> restrictions;
   for (const auto& [argument, dtypes, when, error, message] : rows) {
     const auto& [other, its_dtypes, texts] = when;
-    refusals.push_back(
-        {argument, dtypes, {other, its_dtypes, texts}, static_cast<at::openreg::RefusalError>(error), message});
+    restrictions.push_back(
+        {argument, dtypes, {other, its_dtypes, texts}, static_cast<at::openreg::RestrictionError>(error), message});
   }
-  at::openreg::refuse(op, std::move(refusals));
+  at::openreg::refuse(op, std::move(restrictions));
 }
 
 void refuse_dtype(at::ScalarType dtype, int error, std::string message) {
   c10::openreg::observe_runtime();
-  at::openreg::refuse_dtype(dtype, static_cast<at::openreg::RefusalError>(error), std::move(message));
+  at::openreg::refuse_dtype(dtype, static_cast<at::openreg::RestrictionError>(error), std::move(message));
 }
 
 void keep_only(const std::vector<std::string>& operators, const std::string& message) {
@@ -101,7 +101,7 @@ void add_models(py::module_& module) {
   module.def("_refuse", wrap_pybind_function(&refuse));
   module.def("_refuse_dtype", wrap_pybind_function(&refuse_dtype));
   module.def("_keep_only", wrap_pybind_function(&keep_only));
-  module.def("_set_alerts", wrap_pybind_function(&at::openreg::set_alerts));
+  module.def("_set_alerts", wrap_pybind_function(&at::openreg::set_nondeterminism_checks));
   module.def("_round_to_tf32", wrap_pybind_function(&at::openreg::round_to_tf32));
 }
 

@@ -3,8 +3,8 @@
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 
-#include "aten/native/Alerts.h"
 #include "aten/native/InlineOrQueued.h"
+#include "aten/native/NondeterminismChecks.h"
 #include "runtime/OpenRegObserver.h"
 #include "simulator/borrowed/KernelScope.h"
 #include "simulator/borrowed/queue/Eligibility.h"
@@ -43,7 +43,7 @@ const bool registered = [] {
 bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::jit::Stack& stack, CallKind kind) {
   const QueueRule rule = queue_rule_of(op); // a copy: a nested call may add a rule, which moves all rules
   if (rule.results == QueueRule::Results::Unknown || device < 0 ||
-      (C10_UNLIKELY(globalContext().deterministicAlgorithms()) && alerts(op))) {
+      (C10_UNLIKELY(globalContext().deterministicAlgorithms()) && has_nondeterminism_check(op))) {
     return false;
   }
   const c10::FunctionSchema& schema = op.schema();

@@ -17,7 +17,7 @@
 // A call is not queued if its results are not known for certain, or if a check at the launch shows that it may raise an
 // error or warn. Examples: the results are neither arguments nor known from a meta kernel; an out= argument has
 // elements and another shape than the result; operands overlap in part; the shapes do not fit; an operand is sparse; an
-// index is a mask; the operator alerts under torch.use_deterministic_algorithms(). The caller then waits for the stream
+// index is a mask; the operator raises under torch.use_deterministic_algorithms(). The caller then waits for the stream
 // and runs the kernel on its own thread. So the same CPU kernel gives the results and the errors, whether a call is
 // queued or not. An error that only the queued kernel finds, such as an index out of range, is raised by a later call
 // that waits.

@@ -7,8 +7,8 @@
 
 #include <deque>
 
-#include "aten/native/Alerts.h"
 #include "aten/native/Minimal.h"
+#include "aten/native/NondeterminismChecks.h"
 #include "runtime/OpenRegFunctions.h"
 #include "simulator/borrowed/CpuKernel.h"
 #include "simulator/borrowed/Fallback.h"
@@ -25,17 +25,17 @@ namespace {
 
 #include <OperatorTraits.inc>
 
-// The unboxed form of alert_and_run(), for operators that are called often.
+// The unboxed form of check_and_run(), for operators that are called often.
 template <class Op, class Schema = typename Op::schema>
-struct AlertingCpuKernel;
+struct CheckedCpuKernel;
 
 template <class Op, class Result, class... Args>
-struct AlertingCpuKernel<Op, Result(Args...)> {
+struct CheckedCpuKernel<Op, Result(Args...)> {
   static Result call(Args... args) {
     if (C10_LIKELY(!globalContext().deterministicAlgorithms())) {
       return UnboxedCpuKernel<Op>::call(args...);
     }
-    return Boxed<Op, &alert_and_run<&run_boxed>>::call(args...);
+    return Boxed<Op, &check_and_run<&run_boxed>>::call(args...);
   }
 };
 
@@ -261,7 +261,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       routed(torch::CppFunction(&softmax_backward<_log_softmax_backward_data>), "unboxed"));
 
   // Operators that may raise in a deterministic program
-  add<AlertingCpuKernel, _adaptive_avg_pool2d_backward, nll_loss2d_forward>(m);
+  add<CheckedCpuKernel, _adaptive_avg_pool2d_backward, nll_loss2d_forward>(m);
 
   // Indexing, joining, sorting
   cpu_kernels<
@@ -345,7 +345,7 @@ void fallback_for(torch::Library& m, c10::DispatchKey key, const Names& names) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   register_structured();
-  fallback_for<&alert_and_run<&fallback>>(m, c10::DispatchKey::PrivateUse1, alerting_operators());
+  fallback_for<&check_and_run<&fallback>>(m, c10::DispatchKey::PrivateUse1, nondeterministic_operators());
   fallback_for(m, c10::DispatchKey::PrivateUse1, kOvershadowedCPU);
   // The composite kernel of `mode` accepts only the devices that it names (CPU, CUDA, XPU). The composite kernel of
   // `conj_physical_` calls a stub that the device does not fill.

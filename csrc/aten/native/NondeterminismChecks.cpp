@@ -1,4 +1,4 @@
-#include "aten/native/Alerts.h"
+#include "aten/native/NondeterminismChecks.h"
 
 #include <ATen/core/Reduction.h>
 
@@ -47,18 +47,18 @@ bool takes_maximum(const Call& call) {
   return call["mode"].toInt() == kMax;
 }
 
-bool accumulates(const Call& call) { // without accumulation, the CPU's kernel alerts by itself
+bool accumulates(const Call& call) { // without accumulation, the CPU's kernel raises by itself
   return call["accumulate"].toBool();
 }
 
-// Only a product alerts. For a sum or a mean, CUDA has a deterministic algorithm (native/TensorAdvancedIndexing.cpp,
+// Only a product raises. For a sum or a mean, CUDA has a deterministic algorithm (native/TensorAdvancedIndexing.cpp,
 // _scatter_via_index_put).
 bool multiplies(const Call& call) {
   const auto reduce = call["reduce"].toStringView();
   return reduce == "prod" || reduce == "multiply";
 }
 
-struct Alert {
+struct NondeterministicKernel {
   const char* operators; // of the namespace aten, with their overloads
   const char* kernel;    // the name in the sentence that CUDA's kernel raises
   bool (*applies)(const Call&) = always;
@@ -70,7 +70,7 @@ struct Alert {
 // comment after a row names the file in aten/src/ATen/native/cuda that contains CUDA's kernel. CUDA's kernels of
 // replication_pad*_backward raise too, but have no row: in a deterministic program, torch.nn.functional.pad() pads a
 // CUDA tensor with other operators, so no module calls these kernels.
-constexpr Alert kAlerts[] = {
+constexpr NondeterministicKernel kNondeterministicKernels[] = {
     {"avg_pool3d_backward avg_pool3d_backward.grad_input", "avg_pool3d_backward_cuda"}, // AveragePool3d.cu
     {"_adaptive_avg_pool2d_backward", "adaptive_avg_pool2d_backward_cuda"},             // AdaptiveAveragePooling.cu
     {"_adaptive_avg_pool3d_backward", "adaptive_avg_pool3d_backward_cuda"},             // AdaptiveAveragePooling3d.cu
@@ -117,37 +117,37 @@ constexpr Alert kAlerts[] = {
     {"index_reduce index_reduce_ index_reduce.out", "index_reduce_cuda"},                            // Indexing.cu
 };
 
-const ska::flat_hash_map<std::string, const Alert*>& alerts_by_name() {
+const ska::flat_hash_map<std::string, const NondeterministicKernel*>& rows_by_name() {
   static const auto* all = [] {
-    auto* alerts = new ska::flat_hash_map<std::string, const Alert*>;
-    for (const Alert& alert : kAlerts) {
-      std::istringstream operators(alert.operators);
+    auto* rows = new ska::flat_hash_map<std::string, const NondeterministicKernel*>;
+    for (const NondeterministicKernel& kernel : kNondeterministicKernels) {
+      std::istringstream operators(kernel.operators);
       for (std::string name; operators >> name;) {
-        alerts->emplace("aten::" + name, &alert);
+        rows->emplace("aten::" + name, &kernel);
       }
     }
-    return alerts;
+    return rows;
   }();
   return *all;
 }
 
-std::atomic<bool> are_raised{true};
+std::atomic<bool> are_on{true};
 
-// The row of an operator that may alert. Null: the operator has no row, or set_alerts(false) was called.
-const Alert* find(const c10::OperatorHandle& op) {
-  if (!are_raised.load(std::memory_order_relaxed)) {
+// The row of an operator. Null: the operator has no row, or the checks are off.
+const NondeterministicKernel* find(const c10::OperatorHandle& op) {
+  if (!are_on.load(std::memory_order_relaxed)) {
     return nullptr;
   }
-  const auto found = alerts_by_name().find(c10::toString(op.operator_name()));
-  return found == alerts_by_name().end() ? nullptr : found->second;
+  const auto found = rows_by_name().find(c10::toString(op.operator_name()));
+  return found == rows_by_name().end() ? nullptr : found->second;
 }
 
 } // namespace
 
-const std::vector<std::string>& alerting_operators() {
+const std::vector<std::string>& nondeterministic_operators() {
   static const auto* names = [] {
     auto* all = new std::vector<std::string>;
-    for (const auto& [name, _] : alerts_by_name()) {
+    for (const auto& [name, _] : rows_by_name()) {
       all->push_back(name);
     }
     return all;
@@ -155,16 +155,16 @@ const std::vector<std::string>& alerting_operators() {
   return *names;
 }
 
-void set_alerts(bool raised) {
-  are_raised = raised;
+void set_nondeterminism_checks(bool on) {
+  are_on = on;
 }
 
-bool alerts(const c10::OperatorHandle& op) {
+bool has_nondeterminism_check(const c10::OperatorHandle& op) {
   return find(op) != nullptr;
 }
 
-void alert(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
-  const Alert* row = find(op);
+void check_nondeterminism(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const NondeterministicKernel* row = find(op);
   if (row && row->applies(Call(op.schema(), stack))) {
     globalContext().alertNotDeterministic(row->kernel);
   }
