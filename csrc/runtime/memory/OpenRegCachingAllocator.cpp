@@ -180,35 +180,26 @@ void BlockPool::remove(Block* segment) {
   blocks_->erase(segment->address);
 }
 
-// ---- the blocks of the device
-
-// Returns the lock. A function that a forked child may call gets the lock here, because this function throws in such a
-// child. There are two reasons. Another thread of the parent may have held the lock at the fork; then the lock is never
-// free in the child. And the tables behind the lock describe device memory that the child does not have.
+// Returns the lock; throws in a forked child. Another thread of the parent may have held the lock at the fork, and the
+// tables behind the lock describe device memory that the child does not have.
 Mutex& DeviceCachingAllocator::mutex() {
   check_not_forked();
   return mutex_;
 }
 
-// The same as find_block(), inline. For free() only: each place that inlines the search makes free() slower.
-static C10_ALWAYS_INLINE Block* block_at(const BlockTable& blocks, const void* pointer) {
+Block* DeviceState::find_block(const void* pointer) const {
   const auto found = blocks.find(static_cast<char*>(orGetDevicePointer(pointer)));
   return found == blocks.end() ? nullptr : found->second;
 }
 
-C10_NOINLINE Block* DeviceState::find_block(const void* pointer) const {
-  return block_at(blocks, pointer);
-}
-
-// The stream from which a block was allocated.
 static Stream stream_of(const Block* block) {
   return Stream(Stream::UNSAFE, Device(identity.type, block->device), block->pool->stream);
 }
 
 // ---- allocating
 
-char* DeviceCachingAllocator::malloc(size_t size, bool required) {
-  AllocParams params{getCurrentOpenRegStream(device_), size, required, history.gather(RecordContext::STATE)};
+char* DeviceCachingAllocator::malloc(size_t size) {
+  AllocParams params{getCurrentOpenRegStream(device_), size, history.gather(RecordContext::STATE)};
   params.size = round_size(size);
   if (C10_UNLIKELY(observer() != nullptr)) {
     ask_before_alloc(params);
@@ -218,8 +209,8 @@ char* DeviceCachingAllocator::malloc(size_t size, bool required) {
     process_events(lock, params.context);
   }
   params.pool = &pools.get_pool(params.size, params.stream);
-  if (C10_UNLIKELY(!get_free_block(params)) && !get_new_block(lock, params)) {
-    return nullptr;
+  if (C10_UNLIKELY(!get_free_block(params))) {
+    get_new_block(lock, params);
   }
   char* const address = alloc_found_block(params);
   lock.unlock();
@@ -252,9 +243,6 @@ C10_ALWAYS_INLINE char* DeviceCachingAllocator::alloc_found_block(const AllocPar
   block->allocated = true;
   block->requested_size = params.requested_size;
   block->padding = params.padding;
-  if (C10_UNLIKELY(block->pool->owner->of_temporaries)) {
-    return block->address;
-  }
   block->context_when_allocated = params.context;
   const StatType type = block->pool->stat_type();
   increase(stats.allocation, type, 1);
@@ -268,26 +256,6 @@ C10_ALWAYS_INLINE char* DeviceCachingAllocator::alloc_found_block(const AllocPar
   record_trace(TraceEntry::ALLOC, block, params.requested_size, params.context);
   report(block, static_cast<int64_t>(block->counted_size()));
   return block->address;
-}
-
-char* DeviceCachingAllocator::malloc_temporary(size_t size) {
-  std::unique_lock lock(mutex_);
-  AllocParams params{Stream(Stream::DEFAULT, Device(identity.type, device_)), size, false, {}};
-  params.size = round_size(size);
-  params.pool = &pools.get_pool_of_temporaries(params.size);
-  if (!get_free_block(params) && !alloc_block(params)) {
-    return nullptr;
-  }
-  char* const address = alloc_found_block(params);
-  const size_t whole = params.block->size;
-  lock.unlock();
-  if (C10_UNLIKELY(orIsObserved(orActivityAllocation))) {
-    orNoteAllocation(address, whole, nullptr);
-  }
-  if (RuntimeObserver* const known = observer(); C10_UNLIKELY(known)) {
-    known->after_segment_alloc(address, whole);
-  }
-  return address;
 }
 
 // ---- freeing
@@ -309,12 +277,9 @@ void DeviceCachingAllocator::free(const void* pointer) {
   }
   {
     std::unique_lock lock(mutex_);
-    Block* block = block_at(blocks, pointer);
+    Block* block = find_block(pointer);
     TORCH_CHECK(block && block->allocated, "invalid device pointer: ", pointer);
     block->allocated = false;
-    if (C10_UNLIKELY(block->pool->owner->of_temporaries)) { // made by malloc_temporary()
-      return block->pool->put(block);
-    }
     const StatType type = block->pool->stat_type();
     decrease(stats.allocation, type, 1);
     decrease(stats.allocated_bytes, type, block->counted_size());
@@ -345,7 +310,7 @@ C10_NOINLINE void DeviceCachingAllocator::note_free(const void* pointer) {
     const std::lock_guard lock(mutex_);
     if (const Block* block = find_block(pointer)) {
       size = block->size;
-      stream = block->pool->owner->of_temporaries ? nullptr : OpenRegStream(stream_of(block)).stream();
+      stream = OpenRegStream(stream_of(block)).stream();
     }
   }
   orNoteFree(orGetDevicePointer(pointer), size, stream);

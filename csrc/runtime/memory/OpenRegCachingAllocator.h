@@ -148,15 +148,13 @@ struct StreamPools {
       : large(stream, false, owner, stats, blocks), small(stream, true, owner, stats, blocks) {}
 };
 
-// The pools that serve one kind of request, for each stream of one device: the shared pools, the pools of one
-// torch.openreg.MemPool (CUDA's PrivatePool), or the pools of temporaries.
+// The pools that serve one kind of request, for each stream of one device: the shared pools, or the pools of one
+// torch.openreg.MemPool (CUDA's PrivatePool).
 struct PoolSet {
   MempoolId_t id{0, 0};    // {0, 0}: not a MemPool's
   int use_count = 0;       // of a MemPool: use_pool() and begin_allocate_to_pool() add 1, release_pool() subtracts 1
   bool use_on_oom = false; // other requests may take free blocks from here before they run out of memory
   bool no_split = false;   // blocks are never split
-  // The pools of the temporaries of queued kernels. They belong to no stream, and have the stream id 0.
-  bool of_temporaries = false;
   size_t segments = 0;
   std::vector<std::unique_ptr<StreamPools>> streams; // by stream id
 
@@ -176,19 +174,12 @@ struct PoolSet {
 // All pools of one device, and which of them serves a request.
 class DevicePools {
  public:
-  // `stats` are the statistics of the device. The pools of temporaries count in other statistics, which nobody sees.
-  DevicePools(DeviceStats* stats, BlockTable* blocks) : stats_(stats), blocks_(blocks) {
-    temporaries_.of_temporaries = true;
-  }
+  DevicePools(DeviceStats* stats, BlockTable* blocks) : stats_(stats), blocks_(blocks) {}
 
   // The pool that serves a request of the current stream `stream`: a pool of the first MemPool whose filter accepts the
   // stream. If there is no such MemPool, a shared pool.
   BlockPool& get_pool(size_t size, Stream stream) {
     return pool_of(C10_LIKELY(routes_.empty()) ? shared_ : route(stream), stream.id(), size);
-  }
-
-  BlockPool& get_pool_of_temporaries(size_t size) {
-    return pool_of(temporaries_, 0, size);
   }
 
   // A free block for a request that found no other memory, from a MemPool that allows it (use_on_oom); null if there is
@@ -214,16 +205,14 @@ class DevicePools {
   // The large shared pools: those that belong to no MemPool.
   std::vector<BlockPool*> large_pools();
 
-  // The pools whose free segments may go back to the device. `id` {0, 0}: the shared pools, the pools of temporaries,
-  // and the pools of MemPools that nobody uses any more. Another `id`: the pools of this MemPool, if nobody uses it any
-  // more.
+  // The pools whose free segments may go back to the device. `id` {0, 0}: the shared pools, and the pools of
+  // MemPools that nobody uses any more. Another `id`: the pools of this MemPool, if nobody uses it any more.
   std::vector<BlockPool*> releasable_pools(MempoolId_t id);
 
  private:
   DeviceStats* const stats_;
   BlockTable* const blocks_;
-  DeviceStats stats_of_temporaries_;
-  PoolSet shared_, temporaries_;
+  PoolSet shared_;
   std::map<MempoolId_t, std::unique_ptr<PoolSet>> private_pools_;
   std::vector<std::pair<PoolSet*, std::function<bool(Stream)>>> routes_; // from begin_allocate_to_pool()
 
@@ -343,7 +332,6 @@ struct DeviceState {
 struct AllocParams {
   const Stream stream;
   const size_t requested_size;
-  const bool required; // false: if the device has no room, the result is null
   const Context context;
   size_t size = 0;          // of the block: rounded, with the padding
   size_t padding = 0;       // what an observer adds to the size
@@ -360,16 +348,11 @@ class DeviceCachingAllocator : private DeviceState {
  public:
   explicit DeviceCachingAllocator(DeviceIndex device) : DeviceState(device), device_(device) {}
 
-  // Memory for work on the current stream of the device, as a device address. Throws torch.OutOfMemoryError. For
-  // `required` see AllocParams. `size` is not 0.
-  char* malloc(size_t size, bool required = true);
+  // Memory for work on the current stream of the device, as a device address. Throws torch.OutOfMemoryError. `size` is
+  // not 0.
+  char* malloc(size_t size);
   void free(const void* pointer);
   void recordStream(const void* pointer, Stream stream);
-
-  // A *temporary*: memory that a queued kernel needs only while it runs. Called on the thread that runs the kernel. The
-  // device's work waits for that thread, so nothing here may wait for the device. Returns null if the device has no
-  // room.
-  char* malloc_temporary(size_t size);
 
   // Gives back all free segments of the pools that `id` stands for; see DevicePools::releasable_pools(). Waits for the
   // device.
@@ -400,7 +383,7 @@ class DeviceCachingAllocator : private DeviceState {
     params.block = params.pool->find(params.size);
     return params.block != nullptr;
   }
-  bool get_new_block(std::unique_lock<Mutex>& lock, AllocParams& params);
+  void get_new_block(std::unique_lock<Mutex>& lock, AllocParams& params);
   bool alloc_block(AllocParams& params);
   bool try_mempool_fallback(AllocParams& params);
   C10_ALWAYS_INLINE char* alloc_found_block(const AllocParams& params);

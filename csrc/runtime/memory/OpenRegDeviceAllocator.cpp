@@ -98,7 +98,7 @@ DeviceCachingAllocator* OpenRegDeviceAllocator::owner_of(const void* pointer) {
 
 // ---- memory
 
-char* OpenRegDeviceAllocator::malloc(size_t size, DeviceIndex device, bool required) {
+char* OpenRegDeviceAllocator::malloc(size_t size, DeviceIndex device) {
   start();
   if (size == 0) {
     return nullptr;
@@ -109,7 +109,7 @@ char* OpenRegDeviceAllocator::malloc(size_t size, DeviceIndex device, bool requi
       size < (size_t{1} << 60),
       identity.name,
       " out of memory. Tried to allocate more than 1EB memory.");
-  return at(device).malloc(size, required);
+  return at(device).malloc(size);
 }
 
 DataPtr OpenRegDeviceAllocator::allocate(size_t size) {
@@ -121,21 +121,8 @@ DataPtr OpenRegDeviceAllocator::allocate_on(size_t size, DeviceIndex device) {
   return {address, address, deleters[device], Device(identity.type, device)};
 }
 
-DataPtr OpenRegDeviceAllocator::allocate_for_kernel(size_t size, DeviceIndex device, bool required) {
-  void* address = orGetKernelPointer(malloc(size, device, required));
-  return {address, address, deleters[device], Device(DeviceType::CPU)};
-}
-
-DataPtr OpenRegDeviceAllocator::allocate_temporary(size_t size) {
-  if (size <= kSmallSize) {
-    return {};
-  }
-  const DeviceIndex device = current_device();
-  char* const memory = at(device).malloc_temporary(size);
-  if (!memory) {
-    return {};
-  }
-  void* address = orGetKernelPointer(memory);
+DataPtr OpenRegDeviceAllocator::allocate_for_kernel(size_t size, DeviceIndex device) {
+  void* address = orGetKernelPointer(malloc(size, device));
   return {address, address, deleters[device], Device(DeviceType::CPU)};
 }
 

@@ -36,20 +36,10 @@ class OPENREG_API OpenRegDeviceAllocator final : public c10::DeviceAllocator {
   DataPtr allocate(size_t size) override;
   DataPtr allocate_on(size_t size, DeviceIndex device);
 
-  // Allocates for a kernel that runs on this thread, on `device`: its outputs and temporaries. The DataPtr says CPU,
-  // and holds an address of the kernel window, through which kernels read and write device memory. Its deleter returns
-  // the memory to this allocator. If the device has no memory left, throws torch.OutOfMemoryError if the memory is
-  // `required`, and otherwise returns null.
-  DataPtr allocate_for_kernel(size_t size, DeviceIndex device, bool required = true);
-
-  // Allocates a temporary of a queued kernel, on the current device. The DataPtr has the form that
-  // allocate_for_kernel() returns. Returns null if the device has no memory left, and for sizes up to 1 MiB; the caller
-  // then takes host memory, which is equally fast for such sizes.
-  //
-  // Temporaries come from pools that belong to no stream. They cannot be blocks that the host has freed, because
-  // kernels that were queued before the free may still use those. Temporaries count in memory_reserved() and not in
-  // memory_allocated(), which would otherwise depend on how many queued kernels have run so far.
-  DataPtr allocate_temporary(size_t size);
+  // Allocates a result of a kernel that runs on this thread, on `device`. The DataPtr says CPU, and holds an address of
+  // the kernel window, through which kernels read and write device memory. Its deleter returns the memory to this
+  // allocator. Throws torch.OutOfMemoryError if the device has no memory left.
+  DataPtr allocate_for_kernel(size_t size, DeviceIndex device);
 
   DeleterFnPtr raw_deleter() const override;
   void copy_data(void* destination, const void* source, size_t size) const override;
@@ -99,7 +89,7 @@ class OPENREG_API OpenRegDeviceAllocator final : public c10::DeviceAllocator {
   DeviceCachingAllocator& at(DeviceIndex device);      // starts the allocator if necessary, and checks nothing
   DeviceCachingAllocator& checked(DeviceIndex device); // also throws for an index without a device
   DeviceCachingAllocator* owner_of(const void* pointer);
-  char* malloc(size_t size, DeviceIndex device, bool required = true);
+  char* malloc(size_t size, DeviceIndex device);
   static void free_raw(void* address);
 };
 // LITERALINCLUDE END: DEVICE ALLOCATOR CLASS

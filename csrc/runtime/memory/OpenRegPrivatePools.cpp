@@ -62,7 +62,6 @@ std::vector<BlockPool*> DevicePools::releasable_pools(MempoolId_t id) {
   std::vector<BlockPool*> pools;
   if (all) {
     shared_.append_to(pools);
-    temporaries_.append_to(pools);
   }
   for (auto& [private_id, set] : private_pools_) {
     if (set->use_count == 0 && (all || id == private_id)) {
@@ -85,8 +84,7 @@ void DevicePools::add_pools(PoolSet& set, StreamId stream) {
   if (set.streams.size() <= static_cast<size_t>(stream)) {
     set.streams.resize(stream + 1);
   }
-  DeviceStats* const stats = set.of_temporaries ? &stats_of_temporaries_ : stats_;
-  set.streams[stream] = std::make_unique<StreamPools>(stream, &set, stats, blocks_);
+  set.streams[stream] = std::make_unique<StreamPools>(stream, &set, stats_, blocks_);
 }
 
 void DeviceCachingAllocator::release_pool(MempoolId_t id) {

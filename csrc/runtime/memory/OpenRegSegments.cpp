@@ -152,8 +152,8 @@ size_t get_allocation_size(const AllocParams& params) {
 
 // Called when no cached block fits: makes a segment. If the device has no memory for the segment, gives cached memory
 // back, step by step, and tries again. If this fails too, takes a free block of a MemPool with use_on_oom. If there is
-// none, throws torch.OutOfMemoryError if the request is required, and otherwise returns false.
-bool DeviceCachingAllocator::get_new_block(std::unique_lock<Mutex>& lock, AllocParams& params) {
+// none, throws torch.OutOfMemoryError.
+void DeviceCachingAllocator::get_new_block(std::unique_lock<Mutex>& lock, AllocParams& params) {
   if (AcceleratorAllocatorConfig::garbage_collection_threshold() > 0) {
     garbage_collect_cached_blocks(lock, params.context);
   }
@@ -167,18 +167,17 @@ bool DeviceCachingAllocator::get_new_block(std::unique_lock<Mutex>& lock, AllocP
     ++stats.num_alloc_retries;
     found = alloc_block(params);
   }
-  if (!found && try_mempool_fallback(params)) {
-    return true; // a cached block, no new memory
+  if (!found) {
+    if (!try_mempool_fallback(params)) {
+      throw_out_of_memory(lock, params);
+    }
+    return; // a cached block, no new memory
   }
-  if (!found && params.required) {
-    throw_out_of_memory(lock, params);
-  }
-  if (RuntimeObserver* const known = observer(); found && known) {
+  if (RuntimeObserver* const known = observer()) {
     lock.unlock(); // no other thread can find the block yet
     known->after_segment_alloc(params.block->address, params.block->size);
     lock.lock();
   }
-  return found;
 }
 
 bool DeviceCachingAllocator::alloc_block(AllocParams& params) {

@@ -58,10 +58,8 @@ class Worker : Choices<Stream, Buffer> {
       allocate();
     } else if (choice < 40) {
       release();
-    } else if (choice < 56) {
-      compute();
     } else if (choice < 60) {
-      useTemporaries();
+      compute();
     } else if (choice < 75) {
       copy();
     } else if (choice < 85) {
@@ -191,24 +189,6 @@ class Worker : Choices<Stream, Buffer> {
     end(from, stream);
     end(to, stream);
     to.value = step(from.value);
-  }
-
-  // Launches a kernel that allocates temporaries while it runs. No other kernel may have their memory at that time.
-  void useTemporaries() {
-    const auto use = [](size_t words, uint32_t value) {
-      const c10::DataPtr one = device_allocator()->allocate_temporary(words * sizeof(uint32_t));
-      const c10::DataPtr other = device_allocator()->allocate_temporary(words * sizeof(uint32_t) / 2);
-      for (const auto& [data, count] : {std::pair(one.get(), words), std::pair(other.get(), words / 2)}) {
-        if (data) { // there was room
-          std::fill_n(static_cast<uint32_t*>(data), count, value);
-        }
-      }
-      if (one) {
-        expect(static_cast<uint32_t*>(one.get()), words, value, "in a temporary");
-      }
-    };
-    OPENREG_CHECK(
-        orLaunchKernel(OpenRegStream(anyStream()).stream(), use, below(kMaxWords) + kMaxWords / 4, random32()));
   }
 
   // Copies between two buffers, each on one of the two devices or in pinned memory.
