@@ -19,7 +19,7 @@ DEVICES := "--device openreg"
 SEMANTICS := \
   $(patsubst %,tests/runtime/test_%.py,execution streams_events generator storage memory memory_limits pinned_memory \
     serialization device_module fork lost_memory) \
-  $(patsubst %,tests/operators/test_%.py,copy operators autograd mixed_devices views nn_zoo amp alerts)
+  $(patsubst %,tests/operators/test_%.py,copy operators autograd mixed_devices views nn_zoo amp nondeterminism_checks)
 
 .PHONY: demo test test-all modes compiled sweep stress install lint format clean
 .DEFAULT_GOAL := install

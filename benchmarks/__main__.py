@@ -39,7 +39,7 @@ class Benchmark:
         autoload: bool = True,
         execution: str = "inline",
         path: str = "",
-        face: str | None = None,
+        identity: str | None = None,
     ) -> Any:
         """The result of a job that a new process runs. ``path``: a folder with more distributions for that process."""
         command = [sys.executable, "-m", "benchmarks.worker", job, "--device", device or self.device]
@@ -48,7 +48,7 @@ class Benchmark:
             **os.environ,
             "TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(autoload)),
             "OPENREG_EXECUTION": execution,
-            **({} if face is None else {"TORCH_OPENREG_AS": face}),
+            **({} if identity is None else {"TORCH_OPENREG_AS": identity}),
             "KINETO_LOG_LEVEL": "10",  # otherwise each profile writes two lines to stderr
             "PYTHONPATH": os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH", "")])),
         }
@@ -125,27 +125,27 @@ class Benchmark:
                 times[side].append(self.worker("import", threads, autoload=autoload, path=path))
         return longer(name, times, targets.IMPORT_MS)
 
-    def faces(self, threads: int) -> list[Row]:
+    def identities(self, threads: int) -> list[Row]:
         """The device with the type cuda (TORCH_OPENREG_AS=cuda) beside the device by its own name."""
         if "+cpu" not in metadata.version("torch") or not importlib.util.find_spec("torch_openreg._C_cuda"):
-            return []  # the name cuda is taken, or this build has no face cuda
+            return []  # the name cuda is taken, or this build has no identity cuda
         imports: tuple[list[float], list[float]] = ([], [])
         for _ in range(1 if self.quick else 15):
-            for side, face in enumerate(FACES):
-                imports[side].append(self.worker("import", threads, face=face))
+            for side, identity in enumerate(IDENTITIES):
+                imports[side].append(self.worker("import", threads, identity=identity))
         runs: tuple[list[dict[str, float]], list[dict[str, float]]] = ([], [])
         for _ in range(1 if self.quick else 5):
-            for side, face in enumerate(FACES):
-                device = face if self.device in FACES else self.device
-                runs[side].append(self.worker("small operators", threads, device=device, face=face))
+            for side, identity in enumerate(IDENTITIES):
+                device = identity if self.device in IDENTITIES else self.device
+                runs[side].append(self.worker("small operators", threads, device=device, identity=identity))
         rows = []
         for name in runs[0][0]:
             cuda, own = (statistics.median(run[name] for run in side) for side in runs)
             rows.append(ratio(name, (cuda, own)))
         return [
-            longer("import torch takes longer by", imports, targets.FACE_IMPORT_MS),
+            longer("import torch takes longer by", imports, targets.CUDA_IMPORT_MS),
             *rows,
-            *summary(rows, "median, all", targets.FACE_OPERATORS, ""),
+            *summary(rows, "median, all", targets.CUDA_OPERATORS, ""),
         ]
 
     def idle(self, threads: int) -> list[Row]:
@@ -158,7 +158,7 @@ class Benchmark:
         ]
 
 
-FACES = ("cuda", "openreg")
+IDENTITIES = ("cuda", "openreg")
 
 
 def longer(name: str, times: tuple[list[float], list[float]], limit: float) -> Row:
@@ -194,7 +194,7 @@ SECTIONS = {
     "latency": Section("Calls that should cost next to nothing", "CPU", False, _interleaved("latency")),
     "profiling": Section("What a profiler adds to x + x, 16 elements", "host only", False, _interleaved("profiling")),
     "import": Section("Import with the package and without it", "without", False, Benchmark.imports),
-    "faces": Section("The device as cuda; operators with 16 elements", "own name", False, Benchmark.faces),
+    "identities": Section("The device as cuda; operators with 16 elements", "own name", False, Benchmark.identities),
     "idle": Section("A process that does nothing", "CPU", False, Benchmark.idle),
 }
 

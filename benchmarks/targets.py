@@ -22,8 +22,8 @@ SYNCHRONIZE_US = 1.0
 PROFILED_KERNEL_US = {"inline": 1.0, "async": 1.5}
 IMPORT_MS = 15.0
 # The device with the type cuda, against the device by its own name.
-FACE_IMPORT_MS = 20.0
-FACE_OPERATORS = 1.03
+CUDA_IMPORT_MS = 20.0
+CUDA_OPERATORS = 1.03
 TRAINING = {
     "MLP": 0.97,
     "transformer": 0.98,

@@ -21,7 +21,7 @@ AREAS = {
     "waits": "which calls make the host wait, as sync debug mode tells it",
     "devices": "device functions, properties, generators, pinned memory, types, flags of `torch.backends`",
     "precision": "autocast, type promotion, layouts, reductions of nothing, ties and NaN",
-    "alerts": "deterministic algorithms: which operators raise, and with what message",
+    "nondeterminism": "deterministic algorithms: which operators raise, and with what message",
     "streams": "streams and events, busy and idle",
     "memory": "the counters, snapshots and limits of the caching allocator",
 }

@@ -43,9 +43,9 @@ FIRST = "import torch; print(torch.ones(2, device='openreg'))"
 ONES = "tensor([1., 1.], device='openreg:0')\n"
 # With TORCH_OPENREG_AS=cuda, the device "cuda" must work in a CPU build of PyTorch. In a build with CUDA, `import
 # torch` must work and print one sentence.
-FACE = "import torch; print(torch.ones(2, device='cuda') if torch.version.cuda is None else 'torch has CUDA')"
-FACE_ONES = "tensor([1., 1.], device='cuda:0')\n"
-FACE_REFUSED = "where the name cuda belongs to real GPUs. Install a CPU build with `pip install torch=="
+CUDA = "import torch; print(torch.ones(2, device='cuda') if torch.version.cuda is None else 'torch has CUDA')"
+CUDA_ONES = "tensor([1., 1.], device='cuda:0')\n"
+CUDA_REFUSED = "where the name cuda belongs to real GPUs. Install a CPU build with `pip install torch=="
 # What the refusal must say if the wheel has no build for the PyTorch that runs.
 OTHER_MINOR = ("was built for PyTorch ", 'pip install "torch==')
 
@@ -114,9 +114,9 @@ def try_one(wheel: Path, python: Path, torch: str, index: Sequence[str], tests: 
         seconds = time.monotonic() - started
         if (ones := user.python("-c", FIRST)) != ONES:
             raise Failed(f"{FIRST}\n{ones}")
-        face = user.python("-c", FACE, TORCH_OPENREG_AS="cuda")
-        if face != FACE_ONES and FACE_REFUSED not in face:
-            raise Failed(f"TORCH_OPENREG_AS=cuda {FACE}\n{face}")
+        as_cuda = user.python("-c", CUDA, TORCH_OPENREG_AS="cuda")
+        if as_cuda != CUDA_ONES and CUDA_REFUSED not in as_cuda:
+            raise Failed(f"TORCH_OPENREG_AS=cuda {CUDA}\n{as_cuda}")
         user.python("-m", "torch_openreg", "doctor")
         user.pip(f"torch_openreg[demo,test] @ {wheel.resolve().as_uri()}", f"torch=={torch}")
         demo = user.python("-m", "torch_openreg", "demo")
@@ -128,7 +128,7 @@ def try_one(wheel: Path, python: Path, torch: str, index: Sequence[str], tests: 
         version = user.python("-c", "import torch; print(torch.__version__)").strip()
         losses = "equal, bit for bit" if "bit for bit" in demo else "ran"
         other = refuse_other_minor(user, ".".join(version.split(".")[:2]))  # last, because it breaks what is installed
-        return [version, f"{seconds:.0f} s", "works" if face == FACE_ONES else "refused", losses, said, other]
+        return [version, f"{seconds:.0f} s", "works" if as_cuda == CUDA_ONES else "refused", losses, said, other]
 
 
 def main() -> None:
@@ -143,7 +143,7 @@ def main() -> None:
     index = ["--extra-index-url", options.index] if options.index else []
     here, failed = interpreters(), False
     print(
-        "| wheel | MB | needs | PyTorch | installed in | face cuda | demo | tests | other minor |\n"
+        "| wheel | MB | needs | PyTorch | installed in | type cuda | demo | tests | other minor |\n"
         "|---|---|---|---|---|---|---|---|---|"
     )
     for wheel in options.wheels or sorted((ROOT / "dist").glob("*.whl")):

@@ -4,7 +4,7 @@
 #include <torch/library.h>
 
 #include "runtime/OpenRegFunctions.h"
-#include "runtime/TorchVersion.h"
+#include "runtime/OpenRegTorchVersion.h"
 
 // Mixed precision: the operators that torch.autocast("openreg") runs in lower precision, in float32, or in the widest
 // dtype of their arguments. The lists are PyTorch's own for all accelerators, so a model casts in the same places as on

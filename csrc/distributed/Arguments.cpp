@@ -128,7 +128,7 @@ TypedReduction reduction_of(const ReduceOp& op, const at::Tensor& tensor, int si
   return result;
 }
 
-void set_reduction(Request& request, const ReduceOp& op, const TypedReduction& reduction) {
+void set_reduction(CollectiveRequest& request, const ReduceOp& op, const TypedReduction& reduction) {
   request.reduction = reduction.reduction;
   request.op = op.op_;
 }

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "distributed/Engine.h"
+#include "distributed/CollectiveEngine.h"
 
 // Checks the arguments of a collective, with the messages of ProcessGroupNCCL, and converts them for an engine.
 namespace c10d::openreg {
@@ -35,12 +35,12 @@ std::vector<at::Tensor> pieces(const at::Tensor& flat, std::vector<int64_t> spli
 // How an engine computes a reduction: the type of the elements, and the operation.
 struct TypedReduction {
   at::ScalarType dtype;
-  Reduction reduction;
+  CollectiveReduction reduction;
 };
 
 // Throws if the dtype or the ReduceOp is not supported. `name`: the collective that the user called, for the message.
 TypedReduction reduction_of(const ReduceOp& op, const at::Tensor& tensor, int size, const char* name);
 
-void set_reduction(Request& request, const ReduceOp& op, const TypedReduction& reduction);
+void set_reduction(CollectiveRequest& request, const ReduceOp& op, const TypedReduction& reduction);
 
 } // namespace c10d::openreg

@@ -87,8 +87,8 @@ void RequestChain::next(const std::shared_ptr<RequestChain>& chain, size_t index
     chain->call->finish(chain->completion);
     return;
   }
-  std::shared_ptr<Request> request = std::move(chain->requests[index]);
-  Engine::Done done = [chain, index, request](std::exception_ptr failure) mutable {
+  std::shared_ptr<CollectiveRequest> request = std::move(chain->requests[index]);
+  CollectiveEngine::Done done = [chain, index, request](std::exception_ptr failure) mutable {
     chain->call->note(*request, failure);
     release(request);
     next(chain, index + 1);
@@ -102,7 +102,7 @@ void RequestChain::next(const std::shared_ptr<RequestChain>& chain, size_t index
   release(done);
 }
 
-void CollectiveCall::note(const Request& request, const std::exception_ptr& exception) {
+void CollectiveCall::note(const CollectiveRequest& request, const std::exception_ptr& exception) {
   const std::lock_guard lock(mutex);
   if (request.source >= 0) {
     state->source = request.source;
@@ -115,7 +115,8 @@ void CollectiveCall::note(const Request& request, const std::exception_ptr& exce
 // If a rank is out of memory, the calls of two ranks do not match, or the group was aborted, the error already says
 // everything. Any other error may name only a connection or a rank, so this function adds the description of the
 // collective.
-std::exception_ptr CollectiveCall::explain(const Request& request, const std::exception_ptr& exception) const {
+std::exception_ptr CollectiveCall::explain(
+    const CollectiveRequest& request, const std::exception_ptr& exception) const {
   try {
     std::rethrow_exception(exception);
   } catch (const c10::OutOfMemoryError&) {
@@ -132,7 +133,7 @@ std::exception_ptr CollectiveCall::explain(const Request& request, const std::ex
   }
 }
 
-std::exception_ptr CollectiveCall::describe(const Request& request, const char* error, bool timed_out) const {
+std::exception_ptr CollectiveCall::describe(const CollectiveRequest& request, const char* error, bool timed_out) const {
   group->error = timed_out ? ErrorType::TIMEOUT : ErrorType::COMM_ERROR;
   return backend_error(
       c10::str(

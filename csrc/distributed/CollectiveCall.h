@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "distributed/Engine.h"
+#include "distributed/CollectiveEngine.h"
 #include "distributed/GroupState.h"
 #include "distributed/WorkOCCL.h"
 
@@ -27,11 +27,11 @@ struct CollectiveCall {
   std::exception_ptr failure{}; // of the first request that failed
 
   // Called when a request is done. `exception` says why the request failed. Null: the request has succeeded.
-  void note(const Request& request, const std::exception_ptr& exception);
+  void note(const CollectiveRequest& request, const std::exception_ptr& exception);
 
   // The exception that the user gets for the failure of an engine.
-  std::exception_ptr explain(const Request& request, const std::exception_ptr& exception) const;
-  std::exception_ptr describe(const Request& request, const char* error, bool timed_out) const;
+  std::exception_ptr explain(const CollectiveRequest& request, const std::exception_ptr& exception) const;
+  std::exception_ptr describe(const CollectiveRequest& request, const char* error, bool timed_out) const;
 
   // Called when a chain is done. `completion` is the deferred item of the chain's stream. After the last chain of the
   // call, completes the work and the futures.
@@ -41,7 +41,7 @@ struct CollectiveCall {
 // The requests of a call that run one after the other: one deferred item of a communication stream (orLaunchDeferred).
 struct RequestChain {
   std::shared_ptr<CollectiveCall> call;
-  std::vector<std::shared_ptr<Request>> requests;
+  std::vector<std::shared_ptr<CollectiveRequest>> requests;
   orCompletion_t completion = nullptr;
 
   // An orKernel's `operands`: all tensors of all requests.

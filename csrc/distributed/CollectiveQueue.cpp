@@ -13,9 +13,9 @@ namespace c10d::openreg {
 CollectiveQueue::CollectiveQueue(c10::intrusive_ptr<GroupOptions> options, std::shared_ptr<GroupState> group)
     : options_(std::move(options)), group_(std::move(group)) {}
 
-std::shared_ptr<Request> CollectiveQueue::make_request(
+std::shared_ptr<CollectiveRequest> CollectiveQueue::make_request(
     Verb verb, OpType type, const at::Tensor& example, std::chrono::milliseconds timeout) {
-  auto request = std::make_shared<Request>();
+  auto request = std::make_shared<CollectiveRequest>();
   request->verb = verb;
   request->type = type;
   request->timeout = timeout == kUnsetTimeout ? options_->timeout : timeout;
@@ -28,7 +28,10 @@ std::shared_ptr<Request> CollectiveQueue::make_request(
 }
 
 c10::intrusive_ptr<Work> CollectiveQueue::submit(
-    const StreamKey& key, c10::Device device, std::shared_ptr<Request> request, std::vector<at::Tensor> outputs) {
+    const StreamKey& key,
+    c10::Device device,
+    std::shared_ptr<CollectiveRequest> request,
+    std::vector<at::Tensor> outputs) {
   c10::openreg::check_not_forked();
   request->sequence = key == StreamKey{} ? ++sequence_ : ++peer_sequences_[key];
   request->device = device.index();

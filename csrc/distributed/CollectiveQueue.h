@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "distributed/Engine.h"
+#include "distributed/CollectiveEngine.h"
 #include "distributed/GroupOptions.h"
 #include "distributed/GroupState.h"
 #include "distributed/WorkOCCL.h"
@@ -20,13 +20,16 @@ class CollectiveQueue final {
 
   // `example`: a tensor of the user. Its dtype is compared between the ranks. Its shape is only for error messages. For
   // a barrier it is undefined.
-  std::shared_ptr<Request> make_request(
+  std::shared_ptr<CollectiveRequest> make_request(
       Verb verb, OpType type, const at::Tensor& example, std::chrono::milliseconds timeout);
 
-  // Queues the request on the stream of the key, which is {} for a collective. Between start_coalescing() and end_coalescing(), keeps it and returns
-  // null. `outputs`: the user's tensors, which are the results of the Work.
+  // Queues the request on the stream of the key, which is {} for a collective. Between start_coalescing() and
+  // end_coalescing(), keeps it and returns null. `outputs`: the user's tensors, which are the results of the Work.
   c10::intrusive_ptr<Work> submit(
-      const StreamKey& key, c10::Device device, std::shared_ptr<Request> request, std::vector<at::Tensor> outputs);
+      const StreamKey& key,
+      c10::Device device,
+      std::shared_ptr<CollectiveRequest> request,
+      std::vector<at::Tensor> outputs);
 
   void start_coalescing() {
     coalescing_ = true;
@@ -52,7 +55,7 @@ class CollectiveQueue final {
  private:
   // A chain is a list of requests that run one after the other. Each chain has a key, which is the key of its stream.
   // The chains of one call run at the same time.
-  using Chains = std::map<StreamKey, std::vector<std::shared_ptr<Request>>>;
+  using Chains = std::map<StreamKey, std::vector<std::shared_ptr<CollectiveRequest>>>;
 
   c10::intrusive_ptr<Work> enqueue(
       OpType type, c10::Device device, uint64_t sequence, Chains chains, std::vector<at::Tensor> outputs);

@@ -1,4 +1,4 @@
-#include "distributed/Engine.h"
+#include "distributed/CollectiveEngine.h"
 
 #include <occl_transport.h>
 
@@ -62,7 +62,7 @@ occl::Placement connect(const Ranks& ranks) {
   return occl::connect(bootstrap, ranks.rank, ranks.size);
 }
 
-std::shared_ptr<Engine> choose_engine(Ranks ranks) {
+std::shared_ptr<CollectiveEngine> choose_engine(Ranks ranks) {
   const std::string_view transport = chosen_transport();
   if (transport == kAuto || transport == kShared) {
     ranks.placement = connect(ranks);
@@ -83,10 +83,10 @@ std::shared_ptr<Engine> choose_engine(Ranks ranks) {
 
 } // namespace
 
-std::shared_ptr<Engine> make_engine(
+std::shared_ptr<CollectiveEngine> make_engine(
     const c10::intrusive_ptr<Store>& store, int rank, int size, std::chrono::milliseconds timeout) {
   occl::checksHeaders(); // throws if OCCL_CHECK has a bad value
-  std::shared_ptr<Engine> engine = choose_engine({store, rank, size, timeout, {}});
+  std::shared_ptr<CollectiveEngine> engine = choose_engine({store, rank, size, timeout, {}});
   return engine_wrapper() != nullptr ? engine_wrapper()(std::move(engine)) : engine;
 }
 

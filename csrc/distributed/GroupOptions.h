@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "runtime/OpenRegException.h"
-#include "runtime/TorchVersion.h"
+#include "runtime/OpenRegTorchVersion.h"
 
 namespace c10d::openreg {
 

@@ -8,7 +8,7 @@ void OcclEngine::abort() {
   communicator_->abort();
 }
 
-void OcclEngine::run(Request& request) {
+void OcclEngine::run(CollectiveRequest& request) {
   occl::Request converted = to_occl(request);
   communicator_->run(converted);
   request.source = converted.source;

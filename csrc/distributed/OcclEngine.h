@@ -14,7 +14,7 @@ class OcclEngine final : public ThreadedEngine {
   void abort() override;
 
  private:
-  void run(Request& request) override;
+  void run(CollectiveRequest& request) override;
 
   const std::shared_ptr<occl::Communicator> communicator_;
 };

@@ -37,7 +37,7 @@ std::vector<occl::Buffer> buffers_of(const std::vector<at::Tensor>& tensors) {
   return buffers;
 }
 
-occl::Header header_of(const Request& request) {
+occl::Header header_of(const CollectiveRequest& request) {
   const bool is_message = request.verb == Verb::send || request.verb == Verb::recv;
   occl::Header header{};
   header.sequence = request.sequence;
@@ -77,11 +77,11 @@ std::optional<occl::DataType> to_occl(at::ScalarType dtype) {
   }
 }
 
-occl::Reduction to_occl(const Reduction& reduction, at::ScalarType dtype) {
+occl::Reduction to_occl(const CollectiveReduction& reduction, at::ScalarType dtype) {
   return {to_occl(reduction.op), to_occl(dtype).value(), reduction.divisor};
 }
 
-occl::Request to_occl(const Request& request) {
+occl::Request to_occl(const CollectiveRequest& request) {
   occl::Request converted{request.verb};
   converted.root = request.root;
   converted.inputs = buffers_of(request.inputs);

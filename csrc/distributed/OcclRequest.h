@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "distributed/Engine.h"
+#include "distributed/CollectiveEngine.h"
 
 // Converts PyTorch's words to those of the device's library of collectives.
 namespace c10d::openreg {
@@ -12,9 +12,9 @@ namespace c10d::openreg {
 // nullopt: the library cannot reduce elements of this type.
 std::optional<occl::DataType> to_occl(at::ScalarType dtype);
 
-occl::Reduction to_occl(const Reduction& reduction, at::ScalarType dtype);
+occl::Reduction to_occl(const CollectiveReduction& reduction, at::ScalarType dtype);
 
 // The buffers are those of the request's tensors.
-occl::Request to_occl(const Request& request);
+occl::Request to_occl(const CollectiveRequest& request);
 
 } // namespace c10d::openreg

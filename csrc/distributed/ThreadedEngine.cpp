@@ -12,8 +12,8 @@ namespace {
 
 // Replaces the inputs by new tensors, which are multiplied by the reduction's factor. PyTorch's multiplication would
 // start an OpenMP team for each thread that waits for other ranks.
-void multiply_inputs(Request& request) {
-  const Reduction& reduction = request.reduction;
+void multiply_inputs(CollectiveRequest& request) {
+  const CollectiveReduction& reduction = request.reduction;
   if (reduction.factor == 1 && !reduction.factor_tensor.defined()) {
     return;
   }
@@ -28,7 +28,7 @@ void multiply_inputs(Request& request) {
 
 } // namespace
 
-void ThreadedEngine::start(std::shared_ptr<Request> request, Done done) {
+void ThreadedEngine::start(std::shared_ptr<CollectiveRequest> request, Done done) {
   occl::runOnThread([self = shared_from_this(), request = std::move(request), done = std::move(done)]() mutable {
     std::exception_ptr failure;
     try {

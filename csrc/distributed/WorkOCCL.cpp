@@ -102,7 +102,7 @@ void WorkState::complete_futures() {
     outlast_interpreter();
   }
   if (waiting) {
-    orNoteWait(stream, nullptr); // tells the observers of the device that the callbacks run after the collective
+    orNoteWait(stream, nullptr); // notifies the observers of the device: the callbacks run after the collective
     complete(*waiting, *this);
   }
   if (waiting_result) {
@@ -161,7 +161,7 @@ bool WorkOCCL::isCompleted() {
     done = state_->done;
   }
   if (done) {
-    orNoteWait(nullptr, event_); // tells the observers of the device that the host knows: the collective is done
+    orNoteWait(nullptr, event_); // notifies the observers of the device: the host knows: the collective is done
   }
   return done;
 }

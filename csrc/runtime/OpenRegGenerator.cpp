@@ -27,12 +27,12 @@ struct GpuState {
 } // namespace
 
 OpenRegGeneratorImpl::OpenRegGeneratorImpl(DeviceIndex device)
-    : OpenRegGeneratorImpl(device, std::make_shared<Engine>(at::detail::createCPUGenerator())) {}
+    : OpenRegGeneratorImpl(device, std::make_shared<SharedEngine>(at::detail::createCPUGenerator())) {}
 
-OpenRegGeneratorImpl::OpenRegGeneratorImpl(DeviceIndex device, std::shared_ptr<Engine> engine)
+OpenRegGeneratorImpl::OpenRegGeneratorImpl(DeviceIndex device, std::shared_ptr<SharedEngine> engine)
     : GeneratorImpl(Device(identity.type, device), identity.keys), engine_(std::move(engine)) {}
 
-OpenRegGeneratorImpl::Engine::~Engine() {
+OpenRegGeneratorImpl::SharedEngine::~SharedEngine() {
   for (const auto& [device, event] : events) {
     orEventDestroy(event);
   }
@@ -156,7 +156,7 @@ c10::intrusive_ptr<c10::GeneratorImpl> OpenRegGeneratorImpl::graphsafe_get_state
 }
 
 OpenRegGeneratorImpl* OpenRegGeneratorImpl::clone_impl() const {
-  return new OpenRegGeneratorImpl(device().index(), std::make_shared<Engine>(cpu_generator().clone()));
+  return new OpenRegGeneratorImpl(device().index(), std::make_shared<SharedEngine>(cpu_generator().clone()));
 }
 
 c10::DeviceType OpenRegGeneratorImpl::device_type() {

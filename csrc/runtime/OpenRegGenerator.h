@@ -49,24 +49,24 @@ struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
 
  private:
   // A Mersenne twister, and the event after the last queued kernel that draws from it.
-  struct Engine {
+  struct SharedEngine {
     at::Generator cpu;
     std::mutex mutex{}; // Guards the members below. A leaf lock. A forked child throws before it takes the lock.
     Stream stream{Stream::DEFAULT, Device(identity.type, 0)};
     orEvent_t last_use = nullptr;              // one of `events`
     std::map<DeviceIndex, orEvent_t> events{}; // One for each device: an event belongs to one device.
 
-    explicit Engine(at::Generator cpu) : cpu(std::move(cpu)) {}
-    ~Engine();
+    explicit SharedEngine(at::Generator cpu) : cpu(std::move(cpu)) {}
+    ~SharedEngine();
   };
 
-  OpenRegGeneratorImpl(DeviceIndex device, std::shared_ptr<Engine> engine);
+  OpenRegGeneratorImpl(DeviceIndex device, std::shared_ptr<SharedEngine> engine);
   OpenRegGeneratorImpl* clone_impl() const override;
 
   // Waits as cpu_generator() does, then takes the CPU generator's lock, which kernels hold while they draw.
   std::unique_lock<std::mutex> wait_and_lock() const;
 
-  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<SharedEngine> engine_;
 };
 
 // The generator from which an operator on `device` draws: `given`, or the default generator of `device`. Throws if

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <utility>
 
-// What a kernel tells the subscribers of openreg_activity.h: the bytes of its operands, and the name of its operator.
+// What the subscribers of openreg_activity.h get of a kernel: the bytes of its operands, and the name of its operator.
 // And what the text of a kernel's failure says: the place in the program that launched the kernel.
 namespace c10::openreg {
 namespace {

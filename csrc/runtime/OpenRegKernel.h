@@ -13,9 +13,9 @@ struct TensorImpl;
 }
 
 // LITERALINCLUDE START: KERNEL RULES
-// The door: the one place that every kernel passes when it begins and when it ends. A kernel that computes on the
-// calling thread makes an object of the class Kernel. For a kernel that is launched (orLaunchDescribed), the device
-// library passes the same door when the stream runs the kernel.
+// The kernel scope: every kernel enters it when the kernel begins, and leaves it when the kernel ends. A kernel that
+// computes on the calling thread makes an object of the class Kernel. For a kernel that is launched
+// (orLaunchDescribed), the device library enters the same scope when the stream runs the kernel.
 //
 // Rule: device memory is read and written only while a Kernel lives, by a launched kernel, or by the device's own
 // copies and fills (orMemcpy(), orMemset() and their asynchronous forms). Profilers do not see any other
@@ -23,7 +23,7 @@ struct TensorImpl;
 // LITERALINCLUDE END: KERNEL RULES
 namespace c10::openreg {
 
-// LITERALINCLUDE START: DOOR
+// LITERALINCLUDE START: KERNEL SCOPE
 // While an object of this class lives, the calling thread has the turn of the stream: the right to run work on it. The
 // constructor waits for the work that is queued on the stream. Other threads' kernels and launches on the stream wait
 // for the destructor.
@@ -31,8 +31,8 @@ class OPENREG_API Kernel {
  public:
   using VisitOperands = void (*)(void* data, orOperandFn_t visit, void* context);
 
-  // `name` is the name of the operator or of the kernel, and must stay valid until the process ends. `operands` tells
-  // which bytes the kernel reads and writes. It is called only if somebody observes kernels: when the kernel begins,
+  // `name` is the name of the operator or of the kernel, and must stay valid until the process ends. `operands` names
+  // the bytes that the kernel reads and writes. It is called only if somebody observes kernels: when the kernel begins,
   // and again when it ends, because the results exist only then.
   Kernel(orStream_t stream, const char* name, VisitOperands operands, void* data) : what_{name, operands, data} {
     OPENREG_CHECK(orKernelBegin(&scope_, stream, &what_));
@@ -51,7 +51,7 @@ class OPENREG_API Kernel {
   orKernel what_;
   int exceptions_ = 0;
 };
-// LITERALINCLUDE END: DOOR
+// LITERALINCLUDE END: KERNEL SCOPE
 
 // Calls `visit` with the bytes of a strided tensor on the device or in pinned memory. Does nothing if the tensor has no
 // elements or no storage.

@@ -86,7 +86,7 @@ class StartTimes {
 //   0                             nobody uses the memory
 //   kInFlight | number            the message with this number is in flight
 //   start time << 22 | process    this process has opened the message
-using Slot = std::atomic_ref<uint64_t>;
+using SlotWord = std::atomic_ref<uint64_t>;
 
 constexpr uint64_t kInFlight = uint64_t{1} << 63;
 constexpr int kProcessBits = 22; // Linux's process ids fit in 22 bits
@@ -103,8 +103,8 @@ bool opener_still_runs(uint64_t word, StartTimes& start_times) {
 }
 // LITERALINCLUDE END: SLOT
 
-Slot slot_at(const void* slots, size_t index) {
-  return Slot(static_cast<uint64_t*>(orGetKernelPointer(slots))[index]);
+SlotWord slot_at(const void* slots, size_t index) {
+  return SlotWord(static_cast<uint64_t*>(orGetKernelPointer(slots))[index]);
 }
 
 std::string memory_handle(void* address) {
@@ -134,7 +134,7 @@ struct SlotPlace {
   const SlotTable* table;
   size_t index;
 
-  Slot slot() const {
+  SlotWord slot() const {
     return slot_at(table->address, index);
   }
 };
@@ -298,7 +298,7 @@ class OpenSlot {
   }
 
  private:
-  Slot slot() const {
+  SlotWord slot() const {
     return slot_at(slots_.address(), index_);
   }
 

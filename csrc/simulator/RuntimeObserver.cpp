@@ -43,7 +43,7 @@ class Observer final : public RuntimeObserver {
   }
 
   void before_stream_from_pool(DeviceIndex device) override {
-    OPENREG_CHECK(orRequestStream(device)); // can meet an injected fault, as if the device made a stream each time
+    OPENREG_CHECK(orRequestStream(device)); // can get an injected fault, as if the device made a stream each time
   }
 
   void after_host_wait() override {

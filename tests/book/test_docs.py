@@ -231,7 +231,7 @@ def test_the_glossary_defines_the_words_in_sentences(built: tuple[Path, Any]) ->
 
 def test_the_picture_of_the_libraries_has_a_box_for_each(built: tuple[Path, Any]) -> None:
     (folder,) = torch_openreg.library_paths()
-    # The picture has no boxes for the libraries of the face cuda, which are made from the same sources.
+    # The picture has no boxes for the libraries of the type cuda, which are made from the same sources.
     libraries = {path.name for path in Path(folder).glob("lib*.so") if "_cuda" not in path.name}
     assert len(libraries) == 3
     (picture,) = re.findall(r'<figure class="picture">.*?</figure>', (built[0] / "bring-up/index.html").read_text())
@@ -273,7 +273,7 @@ def test_every_region_that_begins_ends_and_is_on_a_page() -> None:
     text = "".join(page.read_text() for page in PAGES.values())
     included = tuple(re.findall(r'^:start-after: ".*LITERALINCLUDE START: (.+?)(?:\\n)?"$', text, re.MULTILINE))
     unused: set[tuple[str, str]] = set()
-    folders = ("csrc", "faces", "third_party", "torch_openreg", "tests", "examples")
+    folders = ("csrc", "third_party", "torch_openreg", "tests", "examples")
     files = [
         file for folder in folders for pattern in ("*.py", "*.cpp", "*.h") for file in (ROOT / folder).rglob(pattern)
     ]

@@ -1,9 +1,9 @@
-"""What each public name of torch.cuda, torch.backends.cuda and torch.backends.cudnn does on the face "cuda".
+"""What each public name of torch.cuda, torch.backends.cuda and torch.backends.cudnn does on the type "cuda".
 
 A name has a row in WORKS, with an expression that is true if the name has CUDA's meaning, or in REFUSES, with a call
 and the error that the call raises. A submodule's name that is the same object as torch.cuda's needs no row of its own.
 
-    python tests/cuda/cuda_rows.py        # all rows, on this face, as JSON
+    python tests/cuda/cuda_rows.py        # all rows, with this type, as JSON
 """
 
 from __future__ import annotations

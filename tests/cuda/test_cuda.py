@@ -22,7 +22,7 @@ pytestmark = AS_CUDA
 
 @pytest.fixture
 def cuda(run_python: Run) -> Callable[..., list[str]]:
-    """A function that runs code on the face cuda and returns the lines that the code printed.
+    """A function that runs code on the type cuda and returns the lines that the code printed.
 
     The test fails if the code fails or writes to stderr.
     """

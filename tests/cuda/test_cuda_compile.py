@@ -1,4 +1,4 @@
-"""torch.compile on the face "cuda". By this name inductor makes decisions that are meant for kernels in Triton."""
+"""torch.compile on the type "cuda". By this name inductor makes decisions that are meant for kernels in Triton."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that use torch.distributed with CUDA's names run unchanged on the face cuda, in real processes."""
+"""Programs that use torch.distributed with CUDA's names run unchanged on the type cuda, in real processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The face "cuda": programs that only say "cuda" run unchanged, each in a process of its own."""
+"""The type "cuda": programs that only say "cuda" run unchanged, each in a process of its own."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def output_of(run_python: Run, code: str) -> Any:
-    """The value that a program on the face cuda prints as JSON."""
+    """The value that a program on the type cuda prints as JSON."""
     result = run_python("import json, torch\n" + code, TORCH_OPENREG_AS="cuda", status=0, errors="")
     return json.loads(result.stdout)
 
@@ -276,7 +276,7 @@ def test_tests_run_under_this_name_in_every_mode() -> None:
 
 
 @pytest.mark.slow
-def test_traces_and_memory_pages_are_right_on_this_face() -> None:
+def test_traces_and_memory_pages_are_right_with_this_type() -> None:
     files = [
         "tests/runtime/test_profiler.py",
         "tests/runtime/test_profiler_trace.py",
@@ -300,11 +300,13 @@ print(json.dumps(answers))
 """
 
 
-@pytest.mark.parametrize(("device", "face"), [("cuda", "cuda"), ("openreg", "")])
-def test_a_traced_convolution_computes_with_the_input_that_it_is_given(run_python: Run, device: str, face: str) -> None:
+@pytest.mark.parametrize(("device", "identity"), [("cuda", "cuda"), ("openreg", "")])
+def test_a_traced_convolution_computes_with_the_input_that_it_is_given(
+    run_python: Run, device: str, identity: str
+) -> None:
     # PyTorch's tracer records _convolution, not convolution: DONT_RECORD_TRACE in tools/autograd/gen_trace_type.py.
     code = "import json, warnings\nwarnings.simplefilter('ignore')\nimport torch\n" + TRACED
-    result = run_python(code, TORCH_OPENREG_AS=face, TRACED_ON=device, status=0)
+    result = run_python(code, TORCH_OPENREG_AS=identity, TRACED_ON=device, status=0)
     answers = json.loads(result.stdout)
     assert len(answers) == 18 and all(answers.values()), answers
 

@@ -1,4 +1,4 @@
-"""TORCH_OPENREG_AS=cuda gives the simulated device the type "cuda" (the face cuda, docs/glossary.md).
+"""TORCH_OPENREG_AS=cuda gives the simulated device the type "cuda" (the identity cuda, docs/glossary.md).
 
 Tests when the variable takes effect, the errors that prevent it, CUDA_VISIBLE_DEVICES, and the end of such a process.
 """
@@ -51,7 +51,7 @@ def test_openreg_and_an_empty_value_are_the_devices_own_name(shared_environment:
 
 
 @AS_CUDA
-def test_without_autoload_importing_torch_openreg_gives_the_face_cuda(shared_environment: Environment) -> None:
+def test_without_autoload_importing_torch_openreg_gives_the_type_cuda(shared_environment: Environment) -> None:
     code = (
         f"import torch; {ON_THE_CPU}; import os; os.environ['TORCH_OPENREG_AS'] = 'cuda'; import torch_openreg; {USE}"
     )
@@ -152,12 +152,12 @@ def test_with_warnings_as_errors_import_torch_works_and_prints_the_warning(share
     assert result.stderr == f"RuntimeWarning: {UNKNOWN}\n"
 
 
-def test_strict_autoload_raises_for_an_unknown_face(shared_environment: Environment) -> None:
+def test_strict_autoload_raises_for_an_unknown_identity(shared_environment: Environment) -> None:
     result = shared_environment.start("import torch", TORCH_OPENREG_AS="gpu", TORCH_OPENREG_AUTOLOAD="strict")
     assert result.returncode == 1 and UNKNOWN in result.stderr
 
 
-def remove_the_face_cuda(environment: Environment) -> None:
+def remove_the_type_cuda(environment: Environment) -> None:
     """Removes from the environment what a build without torch_openreg/_cuda/csrc does not install."""
     info = environment.package / "_build_info.py"
     for name in ("_C_cuda.so", "lib/libtorch_openreg_cuda.so", "lib/libtorch_openreg_cuda_bindings.so"):
@@ -186,8 +186,8 @@ def test_without_the_folder_of_the_type_cuda_it_is_an_unknown_type(environment: 
     assert environment.run("import torch; print(torch.ones(2, device='openreg').sum().item())") == "2.0\n"
 
 
-def test_a_build_without_the_face_cuda_warns_and_the_device_openreg_works(environment: Environment) -> None:
-    remove_the_face_cuda(environment)
+def test_a_build_without_the_type_cuda_warns_and_the_device_openreg_works(environment: Environment) -> None:
+    remove_the_type_cuda(environment)
     assert warning_of(environment, f"import torch; {ON_THE_CPU}") == (
         "2.0 False 0\n",
         'The simulated device "cuda" is not available: torch_openreg failed in check_cuda: ImportError: this '

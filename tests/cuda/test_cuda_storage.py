@@ -1,4 +1,4 @@
-"""The face "cuda": storages, sharing, DLPack and several devices. A CPU build of PyTorch lacks CUDA's code for these.
+"""The type "cuda": storages, sharing, DLPack and several devices. A CPU build of PyTorch lacks CUDA's code for these.
 
 Each program runs in a process of its own. It must do what PyTorch's source says for CUDA.
 """
@@ -37,7 +37,7 @@ def saved(thing, **options):
 
 @pytest.fixture
 def succeeds(run_python: Run) -> Callable[..., None]:
-    """A function that runs code on the face cuda, in a main module. It may spawn processes and must print nothing."""
+    """A function that runs code on the type cuda, in a main module. It may spawn processes and must print nothing."""
 
     def run(code: str, **environment: str) -> None:
         body = textwrap.indent(textwrap.dedent(code), "    ")

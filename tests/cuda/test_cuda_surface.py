@@ -87,7 +87,7 @@ def test_the_page_names_every_row_and_every_refusal() -> None:
 
 
 @pytest.fixture(scope="module")
-def cuda_face() -> dict[str, dict[str, str]]:
+def as_cuda() -> dict[str, dict[str, str]]:
     """The JSON of one process. "rows": name -> its row. "answers": row -> "" if the row is true, else the result."""
     script = Path(cuda_rows.__file__)
     command = [sys.executable, "-W", "ignore", script]  # PyTorch warns of deprecated names
@@ -96,18 +96,18 @@ def cuda_face() -> dict[str, dict[str, str]]:
 
 
 @AS_CUDA
-def test_every_name_of_torch_cuda_has_a_row_for_the_face_cuda(cuda_face: dict[str, dict[str, str]]) -> None:
-    assert cuda_face["rows"].keys() == set(cuda_surface.public_names())
-    assert len(cuda_face["rows"]) > 270
+def test_every_name_of_torch_cuda_has_a_row_for_the_type_cuda(as_cuda: dict[str, dict[str, str]]) -> None:
+    assert as_cuda["rows"].keys() == set(cuda_surface.public_names())
+    assert len(as_cuda["rows"]) > 270
 
 
 @AS_CUDA
-def test_every_row_has_a_name(cuda_face: dict[str, dict[str, str]]) -> None:
-    assert set(cuda_face["rows"].values()) == cuda_rows.WORKS.keys() | cuda_rows.REFUSES.keys()
+def test_every_row_has_a_name(as_cuda: dict[str, dict[str, str]]) -> None:
+    assert set(as_cuda["rows"].values()) == cuda_rows.WORKS.keys() | cuda_rows.REFUSES.keys()
     assert not cuda_rows.WORKS.keys() & cuda_rows.REFUSES.keys()
 
 
 @AS_CUDA
 @pytest.mark.parametrize("name", [*cuda_rows.WORKS, *cuda_rows.REFUSES])
-def test_a_name_does_on_the_face_cuda_what_its_row_says(name: str, cuda_face: dict[str, dict[str, str]]) -> None:
-    assert cuda_face["answers"][name] == ""
+def test_a_name_does_as_cuda_what_its_row_says(name: str, as_cuda: dict[str, dict[str, str]]) -> None:
+    assert as_cuda["answers"][name] == ""

@@ -17,8 +17,8 @@ SOURCES = ("csrc", "third_party/openreg/csrc", "torch_openreg/csrc")
 
 # File and name of a lock -> why no thread waits while it holds the lock, and why a forked child does not wait for it.
 LOCKS = {
-    ("csrc/profiler/OpenRegActivityRecorder.cpp", "mutex"): ("a list of threads' records", "ForkSafeMutex"),
-    ("csrc/profiler/OpenRegUtilization.cpp", "mutex"): ("a table", "of one call; _lazy_init() refuses"),
+    ("csrc/profiler/ActivityRecorder.cpp", "mutex"): ("a list of threads' records", "ForkSafeMutex"),
+    ("csrc/profiler/Utilization.cpp", "mutex"): ("a table", "of one call; _lazy_init() refuses"),
     ("csrc/simulator/sanitizer/HostAccess.cpp", "mutex"): (
         "a table; below it PyTorch's registry of operators",
         "ForkSafeMutex",

@@ -71,7 +71,7 @@ def test_nothing_says_openreg_except_the_acknowledgement(project: tuple[str, Pat
 def test_there_are_no_marks_and_nothing_of_what_only_this_project_has(project: tuple[str, Path]) -> None:
     _, folder = project
     only_here = re.compile(
-        r"LITERALINCLUDE|CUDA_FACE|_C_cuda|\bfaces?\b"
+        r"LITERALINCLUDE|_C_cuda"
         r"|\{\{(name|version)\}\}|(?<!pytorch\.org/)docs/|\"docs\"|benchmarks|make (bench|docs|look|fuzz)"
         r"|conformance/|\brelease/|tests/tools/mutants"
     )
@@ -80,7 +80,7 @@ def test_there_are_no_marks_and_nothing_of_what_only_this_project_has(project: t
             found = only_here.search(path.read_text())
             assert not found, f"{path.relative_to(folder)}: {found}"
     there = {path.name for path in folder.iterdir()}
-    assert not there & {"docs", "benchmarks", "faces", "conformance", "new_backend"}
+    assert not there & {"docs", "benchmarks", "conformance", "new_backend"}
     assert {".ci", "CMakeLists.txt", "LICENSE", "Makefile", "UPSTREAM.md", "csrc", "tests", "third_party"} <= there
 
 

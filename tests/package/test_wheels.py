@@ -51,11 +51,11 @@ from torch_openreg import _C
 print(torch.ones(2, device=torch.accelerator.current_accelerator()).sum().item())
 print(_C.__file__, t.cmake_prefix_path, *t.include_paths(), *t.library_paths())
 """
-    for face in ("openreg", "cuda"):
-        if face == "cuda" and torch._C._has_cuda:
+    for identity in ("openreg", "cuda"):
+        if identity == "cuda" and torch._C._has_cuda:
             continue
-        ones, paths = environment.run(code, TORCH_OPENREG_AS=face).splitlines()
-        module = "_C.so" if face == "openreg" else "_C_cuda.so"
+        ones, paths = environment.run(code, TORCH_OPENREG_AS=identity).splitlines()
+        module = "_C.so" if identity == "openreg" else "_C_cuda.so"
         assert ones == "2.0"
         assert (
             paths

@@ -1,4 +1,4 @@
-"""Every operator passes the door to kernels (orKernelBegin): on the right stream, in turn, with its operands."""
+"""Every operator enters the kernel scope (orKernelBegin): on the right stream, in turn, with its operands."""
 
 from __future__ import annotations
 

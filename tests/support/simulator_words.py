@@ -7,7 +7,7 @@ import re
 # Words of the simulator: poisoned memory, red zones, injected faults, the sanitizer, schedules, borrowed kernels.
 WORDS = {
     *("poison", "poisoned", "fault", "faults", "faulty", "sanitize", "sanitizer", "sanitizers", "chaos"),
-    *("borrow", "borrowed", "twin", "twins", "simulate", "simulated", "simulation", "simulator"),
+    *("borrow", "borrowed", "simulate", "simulated", "simulation", "simulator"),
 }
 PHRASES = re.compile(r"red[ _]?zone|device[ _]?model", re.I)
 

@@ -10,7 +10,7 @@ from typing import Any
 import programs
 import pytest
 from clients.__main__ import suites, summary
-from clients.runner import CPU, FACES, Suite, run_file
+from clients.runner import CPU, IDENTITIES, Suite, run_file
 from cuda_builds import AS_CUDA
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +75,7 @@ def test_each_test_has_an_outcome_whatever_it_does(suite: Suite, tmp_path: Path)
     assert on_cpu["test_all.py::test_passes"] == "passed: "
     assert on_cpu["test_all.py::test_needs_cuda"] == "skipped: Skipped: needs a GPU"
     assert on_cpu["test_broken.py"] == "failed: E   ModuleNotFoundError: No module named 'nothing_of_this_name'"
-    here = outcomes(suite, tmp_path, FACES["cuda"])
+    here = outcomes(suite, tmp_path, IDENTITIES["cuda"])
     assert here["test_all.py::test_needs_cuda"] == "passed: "
     assert here["test_all.py::test_mixes_devices"].startswith(
         "failed: RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0"
@@ -173,7 +173,7 @@ def test_a_program_of_an_installed_package_is_run_as_one_process_and_as_two_rank
     suite = Suite("programs", "package_of_programs", "x==1", "", ["scripts/test_*.py"], through="program.py")
     (file,) = suite.test_files(tmp_path / "nowhere")
     root, found = suite.root(tmp_path / "nowhere"), []
-    for environment in (CPU, FACES["cuda"]):
+    for environment in (CPU, IDENTITIES["cuda"]):
         results = run_file(file, suite, root, environment, tmp_path / "records", 120)
         found.append(
             {
@@ -279,7 +279,7 @@ def copy_tests(my_cls, other_cls, suffix):
 """
 
 
-def pytorchs_suites(sources: Path, *arguments: str, face: str = "openreg") -> dict[str, dict[str, Any]]:
+def pytorchs_suites(sources: Path, *arguments: str, identity: str = "openreg") -> dict[str, dict[str, Any]]:
     """Runs the PyTorch suites of libraries.toml on a small checkout of PyTorch. Returns the rows by test file."""
     for name, text in (("test_small.py", GENERIC), ("inductor/test_torchinductor.py", INDUCTOR)):
         file = sources / "pytorch" / "pytorch" / "test" / name
@@ -294,8 +294,8 @@ def pytorchs_suites(sources: Path, *arguments: str, face: str = "openreg") -> di
         "tests.tools.clients",
         "--sources",
         str(sources),
-        "--face",
-        face,
+        "--identity",
+        identity,
         "--json",
         str(rows),
     ]
@@ -306,11 +306,11 @@ def pytorchs_suites(sources: Path, *arguments: str, face: str = "openreg") -> di
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("face", ["openreg", pytest.param("cuda", marks=AS_CUDA)])
+@pytest.mark.parametrize("identity", ["openreg", pytest.param("cuda", marks=AS_CUDA)])
 def test_pytorchs_device_generic_tests_are_compared_by_their_names_without_the_device(
-    tmp_path: Path, face: str
+    tmp_path: Path, identity: str
 ) -> None:
-    (row,) = pytorchs_suites(tmp_path, "pytorch", face=face).values()
+    (row,) = pytorchs_suites(tmp_path, "pytorch", identity=identity).values()
     failures = row.pop("failures")
     assert row == {
         "library": "test/test_small.py",
@@ -326,8 +326,8 @@ def test_pytorchs_device_generic_tests_are_compared_by_their_names_without_the_d
     }
     reasons = {name.rpartition("::")[2]: failure["reason"] for name, failure in failures.items()}
     assert reasons == {
-        f"test_fails_on_the_cpu_too_{face}": "fails without an accelerator too",
-        f"test_cpu_is_all_it_knows_{face}": "",
+        f"test_fails_on_the_cpu_too_{identity}": "fails without an accelerator too",
+        f"test_cpu_is_all_it_knows_{identity}": "",
     }
 
 

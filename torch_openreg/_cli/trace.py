@@ -39,7 +39,7 @@ WAITS = (
 )
 # Calls that make a stream wait for another stream. The host does not wait.
 STREAM_WAITS = ("orStreamWaitEvent", "cudaStreamWaitEvent")
-# The key that marks work whose launch is not in the trace (csrc/profiler/OpenRegKineto.cpp).
+# The key that marks work whose launch is not in the trace (csrc/profiler/Kineto.cpp).
 LAUNCHED_BEFORE = "launched before the recording"
 GAPS = 5
 

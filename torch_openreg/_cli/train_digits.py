@@ -76,7 +76,7 @@ def emit(event: str, **fields: object) -> None:
     print(json.dumps({"event": event, **fields}), flush=True)
 
 
-def main() -> None:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", help="any device of torch (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=20, help="passes over the training data (default: %(default)s)")
@@ -87,8 +87,11 @@ def main() -> None:
         "--save", metavar="FILE", default="digits.pt", help="where the model goes (default: %(default)s)"
     )
     parser.add_argument("--lockstep", action="store_true", help="wait for a line on stdin before each epoch")
-    args = parser.parse_args()
+    return parser.parse_args()
 
+
+def main() -> None:
+    args = parse_arguments()
     if args.threads:
         torch.set_num_threads(args.threads)
     data = torch.load(args.data, weights_only=True) if args.data else load_digits()

@@ -44,11 +44,11 @@ void init_distributed() {
           "__deepcopy__",
           [](const ProcessGroupOCCL::Options& self, const py::dict&) { return ProcessGroupOCCL::Options(self); },
           py::arg("memo"));
-  using Options = c10::intrusive_ptr<ProcessGroupOCCL::Options>;
+  using OptionsPtr = c10::intrusive_ptr<ProcessGroupOCCL::Options>;
   group
       // The parameters of ProcessGroupNCCL.
       .def(
-          py::init([](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const Options& options) {
+          py::init([](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const OptionsPtr& options) {
             return c10::make_intrusive<ProcessGroupOCCL>(store, rank, size, options);
           }),
           py::arg("store"),

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "Bindings.h"
-#include "profiler/OpenRegUtilization.h"
+#include "profiler/Utilization.h"
 #include "runtime/OpenRegFunctions.h"
 #include "runtime/OpenRegIdentity.h"
 #include "runtime/memory/OpenRegDeviceAllocator.h"
@@ -294,17 +294,17 @@ class SnapshotToDict {
   }
 
   static py::dict settings() {
-    using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
+    using AllocatorConfig = c10::CachingAllocator::AcceleratorAllocatorConfig;
     py::dict roundup;
     size_t megabytes = 1;
-    for (const size_t divisions : Config::roundup_power2_divisions()) {
+    for (const size_t divisions : AllocatorConfig::roundup_power2_divisions()) {
       roundup[py::str(std::to_string(megabytes))] = divisions;
       megabytes *= 2;
     }
     py::dict result;
-    result["PYTORCH_ALLOC_CONF"] = Config::last_allocator_settings();
-    result["max_split_size"] = static_cast<int64_t>(Config::max_split_size());
-    result["garbage_collection_threshold"] = Config::garbage_collection_threshold();
+    result["PYTORCH_ALLOC_CONF"] = AllocatorConfig::last_allocator_settings();
+    result["max_split_size"] = static_cast<int64_t>(AllocatorConfig::max_split_size());
+    result["garbage_collection_threshold"] = AllocatorConfig::garbage_collection_threshold();
     result["expandable_segments"] = false;
     result["roundup_power2_divisions"] = roundup;
     return result;

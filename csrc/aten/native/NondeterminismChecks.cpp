@@ -10,9 +10,9 @@ namespace at::openreg {
 namespace {
 
 // The arguments of one call, by name.
-class Call {
+class BoxedCall {
  public:
-  Call(const c10::FunctionSchema& schema, const torch::jit::Stack& stack)
+  BoxedCall(const c10::FunctionSchema& schema, const torch::jit::Stack& stack)
       : schema_(schema), first_(stack.data() + stack.size() - schema.arguments().size()) {}
 
   const c10::IValue& operator[](const std::string& name) const {
@@ -26,34 +26,34 @@ class Call {
 
 // ---- Under which condition CUDA's kernel of PyTorch 2.13 raises
 
-bool always(const Call&) {
+bool always(const BoxedCall&) {
   return true;
 }
 
-bool is_floating(const Call& call) {
+bool is_floating(const BoxedCall& call) {
   return call["self"].toTensor().is_floating_point();
 }
 
-bool has_weights(const Call& call) {
+bool has_weights(const BoxedCall& call) {
   return !call["weights"].isNone();
 }
 
-bool reduces(const Call& call) {
+bool reduces(const BoxedCall& call) {
   return call["reduction"].toInt() != Reduction::None;
 }
 
-bool takes_maximum(const Call& call) {
+bool takes_maximum(const BoxedCall& call) {
   constexpr int64_t kMax = 2; // native/EmbeddingBag.h, EmbeddingBagMode::MAX
   return call["mode"].toInt() == kMax;
 }
 
-bool accumulates(const Call& call) { // without accumulation, the CPU's kernel raises by itself
+bool accumulates(const BoxedCall& call) { // without accumulation, the CPU's kernel raises by itself
   return call["accumulate"].toBool();
 }
 
 // Only a product raises. For a sum or a mean, CUDA has a deterministic algorithm (native/TensorAdvancedIndexing.cpp,
 // _scatter_via_index_put).
-bool multiplies(const Call& call) {
+bool multiplies(const BoxedCall& call) {
   const auto reduce = call["reduce"].toStringView();
   return reduce == "prod" || reduce == "multiply";
 }
@@ -61,7 +61,7 @@ bool multiplies(const Call& call) {
 struct NondeterministicKernel {
   const char* operators; // of the namespace aten, with their overloads
   const char* kernel;    // the name in the sentence that CUDA's kernel raises
-  bool (*applies)(const Call&) = always;
+  bool (*applies)(const BoxedCall&) = always;
 };
 
 // The table is that of PyTorch 2.13, and also serves later versions. The rows have the order of the docstring of
@@ -165,7 +165,7 @@ bool has_nondeterminism_check(const c10::OperatorHandle& op) {
 
 void check_nondeterminism(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   const NondeterministicKernel* row = find(op);
-  if (row && row->applies(Call(op.schema(), stack))) {
+  if (row && row->applies(BoxedCall(op.schema(), stack))) {
     globalContext().alertNotDeterministic(row->kernel);
   }
 }

@@ -29,7 +29,7 @@ struct OperatorTraits {
   mutable FallbackUse fallback{};
 };
 
-// Whether the operator writes `argument`. The schema tells, except for the running statistics of batch normalization.
+// Whether the operator writes `argument`. The schema says so, except for the running statistics of batch normalization.
 // Batch normalization writes them only in training, but some schemas never mark them as written, and others always do.
 // `training` is the call's argument of that name; true if the operator has no such argument.
 bool is_written(const OperatorTraits& traits, const c10::Argument& argument, bool training);

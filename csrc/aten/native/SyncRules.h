@@ -18,15 +18,16 @@ struct SyncCall {
 
 // LITERALINCLUDE START: SYNC RULE
 struct SyncRule {
-  using Condition = bool (*)(const SyncCall& call);
+  using SyncCondition = bool (*)(const SyncCall& call);
 
   // The operators, without "aten::", separated by spaces; or, after "argument ", the name of an argument: the rule is
   // for all operators of PyTorch that have this argument.
   std::string_view operators;
-  const char* source;      // in aten/src/ATen, where CUDA's host waits
-  Condition waits;         // the host reads a value that the device computes, so such a call is not queued
-  Condition warns = waits; // in such a call, CUDA also calls warn_or_error_on_sync() (torch.cuda.set_sync_debug_mode)
-  Condition copies = nullptr; // the host first copies an operand from the CPU, and waits for the copy
+  const char* source;  // in aten/src/ATen, where CUDA's host waits
+  SyncCondition waits; // the host reads a value that the device computes, so such a call is not queued
+  SyncCondition warns =
+      waits; // in such a call, CUDA also calls warn_or_error_on_sync() (torch.cuda.set_sync_debug_mode)
+  SyncCondition copies = nullptr; // the host first copies an operand from the CPU, and waits for the copy
 
   bool waits_always() const;
 };

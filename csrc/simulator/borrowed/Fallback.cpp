@@ -94,7 +94,7 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   if (C10_UNLIKELY(!c10::openreg::executes_inline()) && traits.builtin && cpu_key == c10::DispatchKey::CPU) {
     scope.check_devices();
     if (!scope.spans_devices() && !scope.waits_in_this_call() &&
-        try_queue(op, scope.device(), *stack, scope.call_kind())) {
+        try_queue(op, scope.device(), *stack, scope.call_key())) {
       return;
     }
   }

@@ -44,7 +44,7 @@ class OPENREG_API KernelAllocations {
 
   // The kernel has returned a result in this memory.
   void note_result(const void* address);
-  // The allocations that became results, if they are others than the constructor was told.
+  // The allocations that became results, if they differ from those that the constructor got.
   std::optional<Allocations> correction() const {
     return noted_ && found_ != results_ ? std::optional(found_) : std::nullopt;
   }

@@ -143,7 +143,7 @@ void KernelScope::enter() {
   // A kernel that is not PyTorch's may keep a CPU tensor that it made. The memory of that tensor must be host memory.
   const bool allocates_on_device = device_ >= 0 && !cpu_result_ && traits_.builtin;
   allocations_.emplace(
-      allocates_on_device ? device_ : -1, allocates_on_device && makes_results() ? results_of(call_kind()) : 0);
+      allocates_on_device ? device_ : -1, allocates_on_device && makes_results() ? results_of(call_key()) : 0);
   excluded_.emplace(kExcluded);
 }
 
@@ -177,21 +177,21 @@ bool KernelScope::makes_results() const {
   return !traits_.only_writes;
 }
 
-CallKind KernelScope::call_kind() const {
-  constexpr size_t kEnough = 8; // of a list, the first tensors tell the kind
-  CallKind kind(&traits_);
-  kind.add(flag_bits_ << 16 | std::min(operands_.size(), kEnough));
+CallKey KernelScope::call_key() const {
+  constexpr size_t kEnough = 8; // of a list, the first tensors decide
+  CallKey key(&traits_);
+  key.add(flag_bits_ << 16 | std::min(operands_.size(), kEnough));
   for (size_t i = 0; i < std::min(operands_.size(), kEnough); ++i) {
-    kind.add(*operands_[i].tensor);
+    key.add(*operands_[i].tensor);
   }
-  return kind;
+  return key;
 }
 
 KernelScope::~KernelScope() {
   if (C10_LIKELY(traits_.builtin)) {
     if (const auto results = allocations_ ? allocations_->correction() : std::nullopt;
         C10_UNLIKELY(results.has_value()) && makes_results()) {
-      note_results(call_kind(), *results);
+      note_results(call_key(), *results);
     }
     if (C10_UNLIKELY(has_cow_)) {
       separate();
@@ -309,9 +309,10 @@ c10::intrusive_ptr<c10::StorageImpl> KernelScope::cpu_view(const TensorImpl& ten
 
 // Whether the operator writes to a tensor whose storage is `storage`. A copy-on-write storage that is written must have
 // memory of its own before the kernel runs, for two reasons. First, the last storage that shares the memory keeps the
-// memory without a copy; a copy-on-write CPU view would share the memory too, and so would cause a copy. Second, a kernel
-// may resize an out= argument. PyTorch then calls StorageImpl::set_data_ptr_noswap(), which leaves the materializer of
-// a copy-on-write storage in place. The next write would call the materializer on memory that is not copy-on-write.
+// memory without a copy; a copy-on-write CPU view would share the memory too, and so would cause a copy. Second, a
+// kernel may resize an out= argument. PyTorch then calls StorageImpl::set_data_ptr_noswap(), which leaves the
+// materializer of a copy-on-write storage in place. The next write would call the materializer on memory that is not
+// copy-on-write.
 bool KernelScope::is_written(const c10::StorageImpl* storage) const {
   return std::any_of(operands_.begin(), operands_.end(), [&](const Operand& each) {
     return at::openreg::is_written(traits_, *each.argument, training_) && each.tensor->has_storage() &&

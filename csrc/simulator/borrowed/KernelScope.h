@@ -53,8 +53,8 @@ class KernelScope : public DeviceCheck {
 
   // ---- 1. before the kernel
   void add_device(Device device); // the device argument of a factory
-  // For an argument that is no tensor. `flag`: the argument is true, or an optional number that is given; of an operator
-  // with a SyncRule that run_boxed() calls, also a number other than 0.
+  // For an argument that is no tensor. `flag`: the argument is true, or an optional number that is given; of an
+  // operator with a SyncRule that run_boxed() calls, also a number other than 0.
   void add_flag(bool flag, const c10::Argument& argument) {
     flag_bits_ = flag_bits_ << 1 | uint64_t{flag};
     if (C10_UNLIKELY(traits_.keeps_statistics && argument.name() == "training")) {
@@ -63,7 +63,7 @@ class KernelScope : public DeviceCheck {
       flags_.push_back(&argument);
     }
   }
-  CallKind call_kind() const;
+  CallKey call_key() const;
   // Whether the host waits in this call, by the operator's SyncRule.
   bool waits_in_this_call() const {
     return traits_.sync && traits_.sync->waits({operands_, flags_});
@@ -82,8 +82,8 @@ class KernelScope : public DeviceCheck {
   // Returns the device tensor for `tensor`, a result of the kernel. If `tensor` is an alias, that is the alias's device
   // tensor. If `tensor` is a view of an alias, the function returns a view of that device tensor. If the result lies
   // in device memory that the kernel allocated (*fresh* memory), the function returns a new device tensor that owns the
-  // memory. Host memory is copied to a new device tensor. An undefined tensor, a CPU operand, and the result of a factory with
-  // device=cpu are returned as they are.
+  // memory. Host memory is copied to a new device tensor. An undefined tensor, a CPU operand, and the result of a
+  // factory with device=cpu are returned as they are.
   Tensor result(Tensor&& tensor);
 
   // Gives the device tensors what an in-place or out= kernel changed besides the bytes, such as sizes, strides, a

@@ -8,7 +8,7 @@
 // inline, for a queued kernel, and for everything that replays kernels or leaves them out.
 //
 // A CPU kernel allocates its results and its temporaries with the same allocator, so an allocation alone does not tell
-// what it is. The order of a kernel's allocations does: calls of one kind (CallKind) allocate in the same order.
+// what it is. The order of a kernel's allocations does: calls of one kind (CallKey) allocate in the same order.
 // Therefore the first call of a kind computes in host memory, and its results are copied to the device once. The call
 // then notes which of its allocations became results, and in later calls of this kind these allocations get device
 // memory. Every call checks the note. If the note is wrong, the result is copied once more, and the note is corrected.
@@ -23,9 +23,9 @@ constexpr unsigned kLastAllocation = 31;
 
 // What decides the order in which a kernel allocates: the operator, its flags, and the dtype, the number of dimensions,
 // the contiguity and the order of magnitude of each operand.
-class CallKind {
+class CallKey {
  public:
-  explicit CallKind(const void* op) : hash_(reinterpret_cast<uintptr_t>(op)) {}
+  explicit CallKey(const void* op) : hash_(reinterpret_cast<uintptr_t>(op)) {}
 
   void add(uint64_t fact) {
     hash_ = (hash_ ^ fact) * 0x9E3779B97F4A7C15; // Fibonacci hashing: the high bits depend on all facts
@@ -40,9 +40,9 @@ class CallKind {
 };
 
 // The allocations that become results in a call of this kind. 0: not known yet, so all allocations are host memory.
-Allocations results_of(CallKind call);
+Allocations results_of(CallKey call);
 
 // Notes that `results` were the allocations that became results. Any thread may call this function at any time.
-void note_results(CallKind call, Allocations results);
+void note_results(CallKey call, Allocations results);
 
 } // namespace at::openreg

@@ -7,9 +7,9 @@
 #include "simulator/borrowed/KernelScope.h"
 #include "simulator/borrowed/OpenMPTeam.h"
 
-// What StubKernel does before it calls the CPU's inner loop: it begins or queues the kernel, translates the addresses of
-// device operands, and casts 0-dim CPU operands. It also makes autograd run a later backward on the thread that calls it
-// (OpenMPTeam.h), and names the device operands to the subscribers of openreg_activity.h.
+// What StubKernel does before it calls the CPU's inner loop: it begins or queues the kernel, translates the addresses
+// of device operands, and casts 0-dim CPU operands. It also makes autograd run a later backward on the thread that
+// calls it (OpenMPTeam.h), and names the device operands to the subscribers of openreg_activity.h.
 namespace at::openreg {
 namespace {
 

@@ -67,8 +67,8 @@ bool contains(const std::vector<T>& values, const T& value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
-// The operator's own kernel refuses a CPU operand with dimensions because of its device. CUDA's kernels look at no dtype
-// if there are no elements.
+// The operator's own kernel refuses a CPU operand with dimensions because of its device. CUDA's kernels look at no
+// dtype if there are no elements.
 bool is_checked(const Tensor& tensor) {
   return tensor.defined() && (is_device_tensor(tensor) || tensor.dim() == 0) && tensor.sym_numel() != 0;
 }
@@ -144,12 +144,12 @@ class Refusing final : public InFront {
   }
 
  private:
-  struct Row {
+  struct IndexedRestriction {
     size_t index; // of restriction.argument
     size_t other; // of restriction.when.argument
     ModelRestriction restriction;
   };
-  std::vector<Row> restrictions_;
+  std::vector<IndexedRestriction> restrictions_;
 };
 
 // ---- A device with few operators

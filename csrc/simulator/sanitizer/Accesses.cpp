@@ -8,7 +8,7 @@ namespace {
 Access to_access(const orOperand& operand) {
   Access access;
   access.extent = Extent(operand);
-  access.verb = operand.access & orAccessWrite ? Access::Verb::Write : Access::Verb::Read;
+  access.action = operand.access & orAccessWrite ? Access::Action::Write : Access::Action::Read;
   access.reads = operand.access & orAccessRead;
   access.shape.assign(operand.sizes, operand.sizes + operand.dims);
   access.strides.assign(operand.strides, operand.strides + operand.dims);

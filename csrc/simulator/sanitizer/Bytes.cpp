@@ -48,7 +48,7 @@ void Bytes::remove(const Extent& extent) {
   }
 }
 
-bool Bytes::meets(uintptr_t begin, uintptr_t end) const {
+bool Bytes::overlaps(uintptr_t begin, uintptr_t end) const {
   auto next = ranges_.lower_bound(end);
   return next != ranges_.begin() && std::prev(next)->second > begin;
 }
@@ -61,7 +61,7 @@ size_t Bytes::count(uintptr_t begin, uintptr_t end) const {
 
 size_t Bytes::count(const Extent& extent) const {
   size_t bytes = 0;
-  if (meets(extent.begin, extent.end)) {
+  if (overlaps(extent.begin, extent.end)) {
     extent.for_each_run([&](uintptr_t begin, uintptr_t end) { bytes += count(begin, end); });
   }
   return bytes;

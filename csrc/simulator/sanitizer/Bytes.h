@@ -20,7 +20,7 @@ class Bytes {
     return ranges_.empty();
   }
   // Whether a byte of [begin, end) is in the set.
-  bool meets(uintptr_t begin, uintptr_t end) const;
+  bool overlaps(uintptr_t begin, uintptr_t end) const;
   // How many bytes of the extent, or of [begin, end), are in the set.
   size_t count(const Extent& extent) const;
   size_t count(uintptr_t begin, uintptr_t end) const;

@@ -25,7 +25,7 @@ Actor Clocks::actor_of(orStream_t stream) {
   return last_actor_ = found->second;
 }
 
-bool Clocks::join(Clock& mine, const Clock& other) {
+bool Clocks::join(VectorClock& mine, const VectorClock& other) {
   if (mine.size() < other.size()) {
     mine.resize(other.size());
   }
@@ -37,7 +37,7 @@ bool Clocks::join(Clock& mine, const Clock& other) {
   return changed;
 }
 
-void Clocks::join(Actor actor, const Clock& other) {
+void Clocks::join(Actor actor, const VectorClock& other) {
   const bool changed = join(clocks_[actor], other);
   host_state_ += actor == kHost && changed;
 }
@@ -51,7 +51,7 @@ void Clocks::follow_host(Actor actor) {
 
 uint64_t Clocks::step(Actor actor) {
   follow_host(actor);
-  Clock& mine = clocks_[actor];
+  VectorClock& mine = clocks_[actor];
   if (mine.size() <= actor) {
     mine.resize(actor + 1);
   }

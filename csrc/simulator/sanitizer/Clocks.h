@@ -63,24 +63,24 @@ class Clocks {
   void host_waits_for_device(int device);
 
  private:
-  using Clock = std::vector<uint64_t>; // by actor; missing elements are 0
+  using VectorClock = std::vector<uint64_t>; // by actor; missing elements are 0
 
-  std::vector<Clock> clocks_;
+  std::vector<VectorClock> clocks_;
   std::vector<orStream_t> streams_;
   std::vector<int> devices_;
   std::vector<uint64_t> joined_; // by actor: the value of host_state_ when the stream last joined the host's clock
   uint64_t host_state_ = 1;      // counts the changes of the host's clock
   std::unordered_map<orStream_t, Actor> actors_;
-  std::unordered_map<orEvent_t, Clock> events_;
-  Clock shared_; // what was recorded in events that processes share
+  std::unordered_map<orEvent_t, VectorClock> events_;
+  VectorClock shared_; // what was recorded in events that processes share
   orStream_t last_stream_ = nullptr;
   Actor last_actor_ = kHost;
 
   uint64_t knowledge(Actor of, Actor about) const {
     return about < clocks_[of].size() ? clocks_[of][about] : 0;
   }
-  static bool join(Clock& mine, const Clock& other); // returns whether `mine` has changed
-  void join(Actor actor, const Clock& other);
+  static bool join(VectorClock& mine, const VectorClock& other); // returns whether `mine` has changed
+  void join(Actor actor, const VectorClock& other);
   void follow_host(Actor actor);
 };
 

@@ -78,7 +78,7 @@ int64_t divide_down(int64_t a, int64_t b) {
 // outermost dimensions, takes the one with the larger stride, tries each of its indices at which the bounds overlap,
 // and recurses. If both have the same stride, only the difference of their two indices matters, so the loop runs over
 // the difference. `steps`: how many calls may still recurse; at 0 the answer is false.
-bool Extent::meets(size_t depth, const Extent& other, size_t others, int64_t distance, size_t& steps) const {
+bool Extent::overlaps(size_t depth, const Extent& other, size_t others, int64_t distance, size_t& steps) const {
   if (distance >= static_cast<int64_t>(span(depth)) || -distance >= static_cast<int64_t>(other.span(others))) {
     return false;
   }
@@ -92,7 +92,7 @@ bool Extent::meets(size_t depth, const Extent& other, size_t others, int64_t dis
   const int64_t stride = depth == 0 ? 0 : dims[depth - 1].stride;
   const int64_t other_stride = others == 0 ? 0 : other.dims[others - 1].stride;
   if (stride < other_stride) {
-    return other.meets(others, *this, depth, -distance, steps);
+    return other.overlaps(others, *this, depth, -distance, steps);
   }
   const bool same = stride == other_stride;
   const size_t others_within = same ? others - 1 : others;
@@ -101,7 +101,7 @@ bool Extent::meets(size_t depth, const Extent& other, size_t others, int64_t dis
   const int64_t first = std::max(same ? 1 - other.dims[others - 1].size : 0, divide_down(distance - mine, stride) + 1);
   const int64_t last = std::min(dims[depth - 1].size - 1, divide_down(distance + theirs - 1, stride));
   for (int64_t i = first; i <= last; ++i) {
-    if (meets(depth - 1, other, others_within, distance - i * stride, steps)) {
+    if (overlaps(depth - 1, other, others_within, distance - i * stride, steps)) {
       return true;
     }
   }
@@ -110,7 +110,7 @@ bool Extent::meets(size_t depth, const Extent& other, size_t others, int64_t dis
 
 bool Extent::shares_a_byte(const Extent& other) const {
   size_t steps = size_t{1} << 20; // After these, about 10 ms, the answer is false: a race may be missed.
-  return meets(dims.size(), other, other.dims.size(), static_cast<int64_t>(other.begin - begin), steps);
+  return overlaps(dims.size(), other, other.dims.size(), static_cast<int64_t>(other.begin - begin), steps);
 }
 
 } // namespace c10::openreg::sanitizer

@@ -58,7 +58,7 @@ struct Extent {
 
  private:
   bool shares_a_byte(const Extent& other) const;
-  bool meets(size_t depth, const Extent& other, size_t others, int64_t distance, size_t& steps) const;
+  bool overlaps(size_t depth, const Extent& other, size_t others, int64_t distance, size_t& steps) const;
   size_t span(size_t depth) const;
 
   template <class Fn>

@@ -164,7 +164,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& fn) {
     return nullptr;
   }
   const auto name = fn.operator_name();
-  if (has_device) { // what a copy reads or writes on the host is not noted here: the device tells of the copy
+  if (has_device) { // what a copy reads or writes on the host is not noted here: the device notifies of the copy
     if (has_host && name && name->name != "aten::copy_") {
       note_scalars(inputs, *name);
     }

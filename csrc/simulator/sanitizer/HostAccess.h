@@ -4,8 +4,8 @@
 
 #include "runtime/OpenRegException.h"
 
-// Accesses of the host to pinned memory, which are no activities of the device. PyTorch's RecordFunction tells of the
-// operators on CPU tensors. Some accesses are made without an operator: methods of tensors that read (numpy(),
+// Accesses of the host to pinned memory, which are no activities of the device. PyTorch's RecordFunction notifies of
+// the operators on CPU tensors. Some accesses are made without an operator: methods of tensors that read (numpy(),
 // tolist()) call note_host_access() themselves, and PinnedSources.h finds writes of NumPy and C code.
 namespace c10::openreg::sanitizer {
 

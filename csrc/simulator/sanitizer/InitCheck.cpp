@@ -27,19 +27,19 @@ enum class Reading {
 
 // `complete`: for an operator that Selects or Moves, the operands that it reads completely, one bit for each. The
 // operands that the operator reads are numbered from bit 0; an operand that it does not read has no bit.
-struct Row {
+struct ReadingRule {
   Reading reading;
   uint32_t complete = 0;
 
-  Row(Reading reading, uint32_t complete = 0) : reading(reading), complete(complete) {}
+  ReadingRule(Reading reading, uint32_t complete = 0) : reading(reading), complete(complete) {}
 };
 constexpr uint32_t kFirst = 1, kSecond = 2, kFourth = 8, kAllButFirst = ~1u, kAllButSecond = ~2u, kAllButThird = ~4u,
                    kAllButFirstTwo = ~3u;
 
 // By the operator's name, without "aten::", the name of the overload, and the underscore at the end.
-const std::unordered_map<std::string_view, Row>& readings() {
+const std::unordered_map<std::string_view, ReadingRule>& readings() {
   using enum Reading;
-  static const auto* const table = new std::unordered_map<std::string_view, Row>{
+  static const auto* const table = new std::unordered_map<std::string_view, ReadingRule>{
       {"memcpy", Copies},
       {"copy", Copies},
       {"clone", Carries},
@@ -62,7 +62,7 @@ const std::unordered_map<std::string_view, Row>& readings() {
       {"nll_loss_forward", {Selects, kSecond}},
       {"nll_loss2d_forward", {Selects, kSecond}},
       {"take_along_dim", Selects},
-      {"index_put", Moves}, // has a list of indices; begin_movement() tells them
+      {"index_put", Moves}, // has a list of indices; begin_movement() gets them
       {"_index_put_impl", Moves},
       {"index_copy", {Moves, kSecond}},
       {"index_fill", {Moves, kSecond}},
@@ -169,13 +169,13 @@ std::string_view base_of(std::string_view name) {
   return name;
 }
 
-Row look_up(std::string_view name) {
+ReadingRule look_up(std::string_view name) {
   const auto row = readings().find(base_of(name));
-  return row != readings().end() ? row->second : Row(Reading::Uses);
+  return row != readings().end() ? row->second : ReadingRule(Reading::Uses);
 }
 
-Row row_of(const char* name) {
-  static auto* const known = new std::unordered_map<const char*, Row>(); // the sanitizer's lock guards it
+ReadingRule row_of(const char* name) {
+  static auto* const known = new std::unordered_map<const char*, ReadingRule>(); // the sanitizer's lock guards it
   const auto [found, is_new] = known->try_emplace(name, Reading::Uses);
   if (is_new) {
     found->second = look_up(name);
@@ -184,8 +184,9 @@ Row row_of(const char* name) {
 }
 
 Report make_report(const ShadowBlock& block, const Access& access, size_t bytes) {
-  Report report{.kind = Kind::Init, .accesses = {access}, .block = block.size, .allocated = block.site};
-  report.accesses.front().verb = Access::Verb::Read; // an in-place operator also writes, but the read is the problem
+  Report report{.kind = FindingKind::Init, .accesses = {access}, .block = block.size, .allocated = block.site};
+  report.accesses.front().action =
+      Access::Action::Read; // an in-place operator also writes, but the read is the problem
   report.problem = c10::str(access.name, " reads ", bytes, " bytes that nobody has written since they were allocated.");
   report.remedy = "Write the bytes first, or allocate with zeros() instead of empty().";
   return report;
@@ -237,7 +238,7 @@ void map_elements(const Bytes& unwritten, const Access& from, const Access& to, 
 }
 
 // Whether byte k of `from` becomes byte k of `to`. If one access has no strides, only the extents are compared: a
-// kernel may tell a result as bytes, without a shape, and orMemcpy() tells no strides.
+// kernel may name a result as bytes, without a shape, and orMemcpy() gives no strides.
 bool are_alike(const Access& from, const Access& to) {
   const bool tells_strides = !from.strides.empty() && !to.strides.empty();
   return from.extent.is_dense() && to.extent.is_dense() && from.extent.run == to.extent.run &&
@@ -252,7 +253,7 @@ void carry(Shadow& shadow, const Access& from, const Access& to) {
     return;
   }
   Bytes unwritten;
-  if (source && source->unwritten.meets(from.extent.begin, from.extent.end)) {
+  if (source && source->unwritten.overlaps(from.extent.begin, from.extent.end)) {
     const size_t missing = source->unwritten.count(from.extent);
     if (missing == 0) {
       // all bytes of `from` are written; only bytes between them are not
@@ -278,7 +279,7 @@ void place(Shadow& shadow, const MovedElements& moved, const Access& to) {
   }
   target->unwritten.remove(to.extent);
   const size_t count = moved.unwritten.size();
-  const bool is_whole = to.shape.empty(); // a new result is told as its bytes
+  const bool is_whole = to.shape.empty(); // a new result is named as bytes
   if (count == 0 || (is_whole ? to.extent.run % count != 0 : to.shape != moved.shape)) {
     return;
   }

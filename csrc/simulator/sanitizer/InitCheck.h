@@ -55,11 +55,11 @@ struct MovedElements {
 // written. Returns the previous value.
 const MovedElements* exchange_moved_elements(const MovedElements* elements);
 
-// A kernel, copy or fill has told all operands that it writes. Notes which of their bytes are written now, and which
+// A kernel, copy or fill has named all operands that it writes. Notes which of their bytes are written now, and which
 // are copies of unwritten bytes.
 void note_writes(Shadow& shadow, const char* name, const std::vector<Access>& accesses);
 
-// A kernel does not tell its operands. It may have written all memory, so all bytes count as written.
+// A kernel does not name its operands. It may have written all memory, so all bytes count as written.
 void forget_unwritten(Shadow& shadow);
 
 } // namespace c10::openreg::sanitizer

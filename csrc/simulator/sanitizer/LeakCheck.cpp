@@ -23,7 +23,7 @@ void find_leaks(Shadow& shadow, const std::map<const void*, Handle>& handles, st
   for (const auto& [key, leak] : leaks) {
     const auto [device, site] = key;
     const bool is_pinned = device < 0;
-    Report report{.kind = Kind::Leak};
+    Report report{.kind = FindingKind::Leak};
     report.problem = c10::str(
         leak.bytes,
         " bytes ",
@@ -31,7 +31,7 @@ void find_leaks(Shadow& shadow, const std::map<const void*, Handle>& handles, st
         " in ",
         leak.count,
         " blocks are still allocated. They were allocated at the line below.");
-    Access access{.verb = Access::Verb::Allocate, .site = site};
+    Access access{.action = Access::Action::Allocate, .site = site};
     access.name = is_pinned ? "the allocator of pinned memory" : "the device allocator";
     access.device = device;
     access.extent = Extent(nullptr, leak.bytes);
@@ -45,9 +45,9 @@ void find_leaks(Shadow& shadow, const std::map<const void*, Handle>& handles, st
     counts[{handle.name, handle.site}] += handle.openings;
   }
   for (const auto& [key, count] : counts) {
-    Report report{.kind = Kind::Leak};
+    Report report{.kind = FindingKind::Leak};
     report.problem = c10::str(count, " results of ", key.first, " were never destroyed.");
-    report.accesses.push_back({.verb = Access::Verb::Make, .site = key.second, .name = key.first.data()});
+    report.accesses.push_back({.action = Access::Action::Make, .site = key.second, .name = key.first.data()});
     found.push_back(std::move(report));
   }
 }

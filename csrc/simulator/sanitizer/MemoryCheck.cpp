@@ -50,7 +50,7 @@ Extent repair_red_zone(const ShadowBlock& block) {
 }
 
 Report make_overrun(const ShadowBlock& block, const Access& kernel) {
-  Report report{.kind = Kind::Memory, .accesses = {kernel}, .block = block.size, .allocated = block.site};
+  Report report{.kind = FindingKind::Memory, .accesses = {kernel}, .block = block.size, .allocated = block.site};
   report.problem = c10::str(kernel.name, " wrote past the end of a tensor's memory.");
   report.remedy = "Compare the kernel's index with the number of elements before it writes.";
   return report;
@@ -75,10 +75,10 @@ Report make_out_of_bounds(const ShadowBlock& block, const Access& access) {
 }
 
 Report make_use_after_free(const Access& access, size_t size, Site allocated, Site freed) {
-  Report report{.kind = Kind::Memory, .accesses = {access}, .block = size, .allocated = allocated};
+  Report report{.kind = FindingKind::Memory, .accesses = {access}, .block = size, .allocated = allocated};
   report.problem = c10::str(access.name, " uses memory that was given back.");
   report.accesses.push_back(
-      {.verb = Access::Verb::Free, .site = freed, .name = "the last reference", .extent = access.extent});
+      {.action = Access::Action::Free, .site = freed, .name = "the last reference", .extent = access.extent});
   report.remedy = "Keep a reference to the tensor until the kernel has run.";
   return report;
 }

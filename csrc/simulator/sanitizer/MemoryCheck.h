@@ -8,9 +8,10 @@
 
 // The memory check: a kernel writes past the end of a block, or uses a block that was freed.
 //
-// Rules: behind each block is a red zone: bytes that belong to no tensor and hold a pattern. When a kernel that may have
-// changed the pattern ends, the pattern is compared. Behind a block of more than 1 MiB that fills its segment there is a
-// guard (orSetGuardSize) too: a kernel that reads or writes there faults. Other accesses further away are not found.
+// Rules: behind each block is a red zone: bytes that belong to no tensor and hold a pattern. When a kernel that may
+// have changed the pattern ends, the pattern is compared. Behind a block of more than 1 MiB that fills its segment
+// there is a guard (orSetGuardSize) too: a kernel that reads or writes there faults. Other accesses further away are
+// not found.
 namespace c10::openreg::sanitizer {
 
 constexpr size_t kRedZone = 512; // the least size of a red zone in bytes

@@ -60,7 +60,7 @@ at::Tensor marks_of(const at::Tensor& tensor) {
     std::for_each(strides.begin(), strides.end(), [&](int64_t& stride) { stride *= item; });
     const auto first = reinterpret_cast<uintptr_t>(marks.mutable_data_ptr());
     for_each_element<2>(tensor.sizes(), {strides, marks.strides()}, {address_of(tensor), first}, [&](const auto& at) {
-      *reinterpret_cast<bool*>(at[1]) = block->unwritten.meets(at[0], at[0] + item);
+      *reinterpret_cast<bool*>(at[1]) = block->unwritten.overlaps(at[0], at[0] + item);
     });
   }
   return marks;

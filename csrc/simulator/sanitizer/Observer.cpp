@@ -18,7 +18,7 @@
 namespace c10::openreg::sanitizer {
 namespace {
 
-// One bit for each kernel that this thread is in. 1: the kernel does not tell its operands.
+// One bit for each kernel that this thread is in. 1: the kernel does not name its operands.
 thread_local uint64_t untold_kernels = 0;
 thread_local RunningOperator* running_operator = nullptr;
 thread_local Site kernel_site = 0; // the line of the last work that this thread has begun
@@ -64,12 +64,12 @@ void add_tensors(const orActivity& activity, std::vector<Access>& accesses) {
 }
 
 // To be called with the lock held. Adds the memory that the custom operator of this thread has allocated and not freed,
-// for a kernel that does not tell its operands: the operator's results may lie in this memory.
+// for a kernel that does not name its operands: the operator's results may lie in this memory.
 void add_results(orStream_t stream, std::vector<Access>& accesses) {
   for (const auto& [begin, order] : running_operator->allocated) {
     const ShadowBlock* const block = session->shadow.find(begin);
     if (block && block->order == order && block->stream == stream) {
-      accesses.push_back({.verb = Access::Verb::Write, .reads = false});
+      accesses.push_back({.action = Access::Action::Write, .reads = false});
       accesses.back().extent = Extent(reinterpret_cast<const void*>(begin), block->size);
     }
   }
@@ -221,7 +221,7 @@ void begin_work(const orActivity& activity, bool tells_results) {
   stop_if_pending();
 }
 
-// A kernel that began on this thread has ended, and tells its results.
+// A kernel that began on this thread has ended, and names its results.
 void end_work(const orActivity& activity) {
   if (!activity.operands) {
     return;
@@ -315,7 +315,7 @@ void allocate(const orActivity& activity) {
   if (running_operator && running_operator->is_custom) {
     running_operator->allocated.emplace_back(block.begin, block.order);
   }
-  // Memory that a kernel allocates counts as written if the kernel does not tell its operands: it may write the memory.
+  // Memory that a kernel allocates counts as written if the kernel does not name its operands: it may write the memory.
   if (session->checks & kInit && activity.device >= 0 && untold_kernels == 0) {
     block.unwritten.add(extent);
   }
@@ -360,7 +360,7 @@ void free(const orActivity& activity) {
       add_new_reports(found);
     }
     if (session->checks & kRace && (block->stream || is_pinned)) {
-      Access access{.verb = Access::Verb::Free, .name = "the last reference", .stream = block->stream};
+      Access access{.action = Access::Action::Free, .name = "the last reference", .stream = block->stream};
       access.actor = is_pinned ? kHost : session->clocks.actor_of(block->stream);
       access.device = block->device;
       access.extent = Extent(reinterpret_cast<const void*>(block->begin), block->size);

@@ -20,7 +20,7 @@ void observe(const orActivity* activity, void* data);
 bool is_in_kernel();
 
 // A custom operator, or an operator that copies or fills bytes, and what it knows of the work that it launches. If a
-// kernel of a custom operator does not tell its operands, the kernel counts as a use of the operator's device tensors,
+// kernel of a custom operator does not name its operands, the kernel counts as a use of the operator's device tensors,
 // and as a write of the memory that the operator has allocated for the kernel's stream. A copy or a fill of the device
 // library (orMemcpyAsync, orMemsetAsync) knows only addresses: reports about it name the operator, and the shapes of
 // the operator's tensors.

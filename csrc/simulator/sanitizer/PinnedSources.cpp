@@ -30,9 +30,9 @@ bool is_pinned(const Extent& extent) {
 }
 
 Report make_early_write(const Access& read) {
-  Access write{.verb = Access::Verb::Write, .name = "the host"};
+  Access write{.action = Access::Action::Write, .name = "the host"};
   write.extent = read.extent;
-  Report report{.kind = Kind::Race, .accesses = {write, read}};
+  Report report{.kind = FindingKind::Race, .accesses = {write, read}};
   report.problem = c10::str(
       "the host has overwritten pinned memory that ",
       read.name,

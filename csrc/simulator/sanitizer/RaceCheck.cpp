@@ -17,7 +17,7 @@ std::string who(const Access& access) {
 
 Report make_race(const ShadowBlock& block, const Access& now, const Access& before, bool is_host) {
   const bool reads = !now.writes();
-  Report report{.kind = Kind::Race, .accesses = {now, before}, .block = block.size, .allocated = block.site};
+  Report report{.kind = FindingKind::Race, .accesses = {now, before}, .block = block.size, .allocated = block.site};
   report.problem = c10::str(
       now.name,
       reads ? " reads what " : " overwrites what ",
@@ -101,7 +101,7 @@ std::vector<Access> find_users(const ShadowBlock& block, const Access& the_free,
 }
 
 Report make_early_free(const Access& the_free, const Access& user, size_t size, Site allocated) {
-  Report report{.kind = Kind::Race, .accesses = {the_free, user}, .block = size, .allocated = allocated};
+  Report report{.kind = FindingKind::Race, .accesses = {the_free, user}, .block = size, .allocated = allocated};
   if (the_free.device < 0) {
     report.problem = c10::str(
         "pinned memory is freed while ", user.name, " on ", who(user), " may still use it. The memory may be reused.");

@@ -15,10 +15,97 @@ namespace {
 // The blocks whose red zones are checked when a kernel ends.
 struct Suspects {
   std::vector<uintptr_t> addresses; // an address in each block
-  bool all = false;                 // all blocks: the kernel did not tell its operands
+  bool all = false;                 // all blocks: the kernel did not name its operands
 };
 // One element for each kernel that this thread is in.
 thread_local constinit ThreadOwned<std::vector<Suspects>> suspects;
+
+// The search for damaged red zones when a kernel has ended. To be used with the lock of the session held.
+class DamageSearch {
+ public:
+  // Removes the kernel's launch from the session.
+  DamageSearch(const orActivity& activity, Site site) : order_(session->order), kernel_(write_of(activity, site)) {
+    const auto launch = session->launches.find(activity.correlation);
+    if (launch != session->launches.end()) {
+      kernel_.site = launch->second.site;
+      order_ = launch->second.order;
+      launched_with_ = std::move(launch->second.blocks);
+      session->launches.erase(launch);
+    }
+  }
+
+  // All blocks that exist.
+  void look_behind_all() {
+    for (auto& [begin, block] : session->shadow.blocks()) {
+      look_behind(block);
+    }
+  }
+
+  // The blocks with these addresses.
+  void look_behind(const std::vector<uintptr_t>& addresses) {
+    for (const uintptr_t address : addresses) {
+      if (ShadowBlock* const block = session->shadow.find(address)) {
+        look_behind(*block);
+      }
+    }
+  }
+
+  // The operands of the launch that were freed before the kernel ran.
+  void look_behind_freed() {
+    for (ShadowBlock& block : launched_with_) {
+      const ShadowBlock* const now = session->shadow.find(block.begin);
+      const bool is_freed = !now || now->order != block.order;
+      if (is_freed && block.stream == kernel_.stream) { // work of this stream that reuses the memory runs later
+        look_behind(block);
+      }
+    }
+  }
+
+  // The red zones that end where the blocks with these addresses begin.
+  void look_before(const std::vector<uintptr_t>& addresses) {
+    for (const uintptr_t address : addresses) {
+      const ShadowBlock* const block = session->shadow.find(address);
+      ShadowBlock* const before = block ? session->shadow.find_before(block->begin) : nullptr;
+      if (before && red_zone_of(*before).end == block->begin && is_damaged(*before)) {
+        found.push_back(make_underrun(*block, kernel_));
+      }
+    }
+  }
+
+  std::vector<Report> found;
+
+ private:
+  uint64_t order_; // the number of the last allocation before the launch
+  Access kernel_;
+  std::vector<ShadowBlock> launched_with_;
+
+  static Access write_of(const orActivity& activity, Site site) {
+    return {
+        .action = Access::Action::Write,
+        .site = site,
+        .name = activity.name,
+        .stream = activity.stream,
+        .device = activity.device};
+  }
+
+  bool is_damaged(ShadowBlock& block) {
+    if (block.order > order_) { // allocated after the launch: its pattern may not be written yet
+      return false;
+    }
+    block.is_armed |= block.stream == kernel_.stream;
+    if (!block.has_red_zone || !block.is_armed) {
+      return false;
+    }
+    kernel_.extent = repair_red_zone(block);
+    return !kernel_.extent.empty();
+  }
+
+  void look_behind(ShadowBlock& block) {
+    if (is_damaged(block)) {
+      found.push_back(make_overrun(block, kernel_));
+    }
+  }
+};
 
 } // namespace
 
@@ -43,63 +130,17 @@ void end_watch(const orActivity& activity, Site site) {
   if (!session) {
     return;
   }
-  const auto launch = session->launches.find(activity.correlation);
-  Access kernel{
-      .verb = Access::Verb::Write, .name = activity.name, .stream = activity.stream, .device = activity.device};
-  kernel.site = site;
-  uint64_t order = session->order;
-  std::vector<ShadowBlock> launched_with;
-  if (launch != session->launches.end()) {
-    kernel.site = launch->second.site;
-    order = launch->second.order;
-    launched_with = std::move(launch->second.blocks);
-    session->launches.erase(launch);
-  }
-  std::vector<Report> found;
-  const auto is_damaged = [&](ShadowBlock& block) {
-    if (block.order > order) { // allocated after the launch: its pattern may not be written yet
-      return false;
-    }
-    block.is_armed |= block.stream == activity.stream;
-    if (!block.has_red_zone || !block.is_armed) {
-      return false;
-    }
-    kernel.extent = repair_red_zone(block);
-    return !kernel.extent.empty();
-  };
-  const auto look = [&](ShadowBlock& block) {
-    if (is_damaged(block)) {
-      found.push_back(make_overrun(block, kernel));
-    }
-  };
+  DamageSearch search(activity, site);
   if (mine.all) {
-    for (auto& [begin, block] : session->shadow.blocks()) {
-      look(block);
-    }
+    search.look_behind_all();
   }
-  for (const uintptr_t address : mine.addresses) {
-    if (ShadowBlock* const block = session->shadow.find(address)) {
-      look(*block);
-    }
-  }
-  for (ShadowBlock& block : launched_with) {
-    const ShadowBlock* const now = session->shadow.find(block.begin);
-    const bool is_freed = !now || now->order != block.order;
-    if (is_freed && block.stream == activity.stream) { // work of this stream that reuses the memory runs later
-      look(block);
-    }
-  }
-  for (const uintptr_t address : mine.addresses) {
-    const ShadowBlock* const block = session->shadow.find(address);
-    ShadowBlock* const before = block ? session->shadow.find_before(block->begin) : nullptr;
-    if (before && red_zone_of(*before).end == block->begin && is_damaged(*before)) {
-      found.push_back(make_underrun(*block, kernel));
-    }
-  }
+  search.look_behind(mine.addresses);
+  search.look_behind_freed();
+  search.look_before(mine.addresses);
   if (activity.correlation != 0) { // the kernel was queued, so this thread may be one of the device
-    add_late_reports(found);
+    add_late_reports(search.found);
   } else {
-    add_new_reports(found);
+    add_new_reports(search.found);
   }
 }
 

@@ -5,7 +5,7 @@
 #include "simulator/sanitizer/Site.h"
 
 // Checks the red zones (MemoryCheck.h) when a kernel ends: those directly before and behind the blocks that the kernel
-// used must be whole. A kernel that does not tell its operands may have used any block, so all red zones are checked.
+// used must be whole. A kernel that does not name its operands may have used any block, so all red zones are checked.
 namespace c10::openreg::sanitizer {
 
 // A kernel begins on this thread. `is_outermost`: the thread is in no other kernel.

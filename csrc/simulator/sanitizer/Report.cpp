@@ -14,14 +14,14 @@ std::string name_of_device(int device) {
 
 } // namespace
 
-const char* name_of(Kind kind) {
+const char* name_of(FindingKind kind) {
   constexpr const char* kNames[] = {"race", "init", "memory", "leak"};
   return kNames[static_cast<int>(kind)];
 }
 
-const char* in_words(Access::Verb verb) {
+const char* in_words(Access::Action action) {
   constexpr const char* kWords[] = {"reads", "writes", "frees", "allocates", "makes"};
-  return kWords[static_cast<int>(verb)];
+  return kWords[static_cast<int>(action)];
 }
 
 std::string name_of_stream(orStream_t stream, int device) {
@@ -38,10 +38,10 @@ std::string name_of_stream(orStream_t stream, int device) {
 }
 
 std::string place_of(const Access& access) {
-  switch (access.verb) {
-    case Access::Verb::Make:
+  switch (access.action) {
+    case Access::Action::Make:
       return "";
-    case Access::Verb::Allocate:
+    case Access::Action::Allocate:
       return access.device < 0 ? "the host" : name_of_device(access.device);
     default:
       return name_of_stream(access.stream, access.device);
@@ -49,7 +49,7 @@ std::string place_of(const Access& access) {
 }
 
 std::string describe(const Access& access) {
-  if (access.verb == Access::Verb::Make) {
+  if (access.action == Access::Action::Make) {
     return c10::str(access.name, " makes a handle, at ", describe(access.site));
   }
   std::string what;
@@ -59,7 +59,7 @@ std::string describe(const Access& access) {
     what = c10::str(access.extent.end - access.extent.begin, " bytes");
   }
   return c10::str(
-      access.name, " ", in_words(access.verb), " ", what, " on ", place_of(access), ", at ", describe(access.site));
+      access.name, " ", in_words(access.action), " ", what, " on ", place_of(access), ", at ", describe(access.site));
 }
 
 std::string to_text(const Report& report) {

@@ -12,12 +12,12 @@
 // as numbers (Site.h). The text of these lines is made later, without the lock, because it may need Python.
 namespace c10::openreg::sanitizer {
 
-enum class Kind { Race, Init, Memory, Leak };
+enum class FindingKind { Race, Init, Memory, Leak };
 
 // One access of the program to memory.
 struct Access {
   // For leaks. Allocate: of memory. Make: of a handle (LeakCheck.h), whose report has no extent and no stream.
-  enum class Verb { Read, Write, Free, Allocate, Make } verb = Verb::Read;
+  enum class Action { Read, Write, Free, Allocate, Make } action = Action::Read;
   bool reads = true; // whether a write also reads
   Actor actor = kHost;
   uint64_t time = 0;
@@ -31,12 +31,12 @@ struct Access {
   size_t item = 0;                   // the size of one element in bytes; 0 if it is not known
 
   bool writes() const {
-    return verb != Verb::Read;
+    return action != Action::Read;
   }
 };
 
 struct Report {
-  Kind kind;
+  FindingKind kind;
   std::string problem{};          // one sentence
   std::string remedy{};           // what to change in the program
   std::vector<Access> accesses{}; // first the access that revealed the problem
@@ -45,8 +45,8 @@ struct Report {
   std::string details{};
 };
 
-const char* name_of(Kind kind);
-const char* in_words(Access::Verb verb); // "reads"
+const char* name_of(FindingKind kind);
+const char* in_words(Access::Action action); // "reads"
 std::string name_of_stream(orStream_t stream, int device);
 std::string place_of(const Access& access); // the stream, or the device that has the memory; empty for a handle
 std::string describe(const Access& access);

@@ -160,7 +160,7 @@ std::vector<Finding> findings(size_t first, bool settles) {
     for (const Access& access : report.accesses) {
       finding.parts.push_back(
           {access.name,
-           in_words(access.verb),
+           in_words(access.action),
            place_of(access),
            describe(access.site),
            {access.shape.begin(), access.shape.end()},

@@ -20,7 +20,7 @@
 // LITERALINCLUDE END: SESSION RULES
 namespace c10::openreg::sanitizer {
 
-// Starts a session. `checks`: values of Check (SessionState.h), joined by |. Waits for all devices. Memory that was
+// Starts a session. `checks`: values of CheckFlag (SessionState.h), joined by |. Waits for all devices. Memory that was
 // allocated before the start counts as written, and never as a leak. Throws if a session runs.
 OPENREG_API void start(unsigned checks, bool raises);
 // Ends the session. If the session has the check kMemory, first waits until the streams that it has observed have run

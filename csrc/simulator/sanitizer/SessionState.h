@@ -19,7 +19,7 @@
 // Observer.cpp and RedZoneWatch.cpp change the state when the device reports an activity.
 namespace c10::openreg::sanitizer {
 
-enum Check : unsigned { kRace = 1, kInit = 2, kMemory = 4, kLeak = 8 };
+enum CheckFlag : unsigned { kRace = 1, kInit = 2, kMemory = 4, kLeak = 8 };
 
 // A free of memory that another stream may use. The free is a race unless the block's stream waits for `user` before
 // the next allocation on the block's stream.
@@ -40,7 +40,7 @@ struct Launch {
 };
 
 struct SessionState {
-  unsigned checks = 0; // Check values, joined by |
+  unsigned checks = 0; // CheckFlag values, joined by |
   bool raises = false; // a finding stops work and raises sanitizer.Error; false: findings are only kept
   Clocks clocks;
   Shadow shadow;

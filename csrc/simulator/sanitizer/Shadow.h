@@ -11,7 +11,7 @@
 namespace c10::openreg::sanitizer {
 
 // What the sanitizer knows of a block. This is not the allocator's own Block (OpenRegCachingAllocator.h): the sanitizer
-// knows only what the activities tell.
+// knows only what the activities name.
 struct ShadowBlock {
   uintptr_t begin = 0;
   size_t size = 0;

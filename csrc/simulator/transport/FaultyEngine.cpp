@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "distributed/Engine.h"
+#include "distributed/CollectiveEngine.h"
 #include "runtime/OpenRegException.h"
 
 // The faults of messages (openreg_faults.h): each request passes them before the group's engine starts it.
@@ -10,7 +10,7 @@ namespace c10d::openreg {
 namespace {
 
 // Whether a fault drops the message. If a fault makes the message fail, throws that failure.
-bool is_dropped(const Request& request) {
+bool is_dropped(const CollectiveRequest& request) {
   size_t size = 0;
   for (const at::Tensor& tensor : request.inputs.empty() ? request.outputs : request.inputs) {
     size += tensor.nbytes();
@@ -20,13 +20,13 @@ bool is_dropped(const Request& request) {
   return dropped;
 }
 
-class FaultyEngine final : public Engine {
+class FaultyEngine final : public CollectiveEngine {
  public:
-  explicit FaultyEngine(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
+  explicit FaultyEngine(std::shared_ptr<CollectiveEngine> engine) : engine_(std::move(engine)) {}
 
-  void start(std::shared_ptr<Request> request, Done done) override {
+  void start(std::shared_ptr<CollectiveRequest> request, Done done) override {
     if (is_dropped(*request)) {
-      done(nullptr); // its sender is not told
+      done(nullptr); // its sender gets no error
     } else {
       engine_->start(std::move(request), std::move(done));
     }
@@ -37,11 +37,11 @@ class FaultyEngine final : public Engine {
   }
 
  private:
-  const std::shared_ptr<Engine> engine_;
+  const std::shared_ptr<CollectiveEngine> engine_;
 };
 
 const bool faults_are_registered = [] {
-  set_engine_wrapper([](std::shared_ptr<Engine> engine) -> std::shared_ptr<Engine> {
+  set_engine_wrapper([](std::shared_ptr<CollectiveEngine> engine) -> std::shared_ptr<CollectiveEngine> {
     return std::make_shared<FaultyEngine>(std::move(engine));
   });
   return true;

@@ -23,7 +23,7 @@ namespace {
 
 } // namespace
 
-int tag_of(const Request& request) {
+int tag_of(const CollectiveRequest& request) {
   return static_cast<int>((1U << 30) | (request.sequence & ((1U << 30) - 1)));
 }
 

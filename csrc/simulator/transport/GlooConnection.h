@@ -7,7 +7,7 @@
 #include <mutex>
 #include <set>
 
-#include "distributed/Engine.h"
+#include "distributed/CollectiveEngine.h"
 
 namespace c10d::openreg {
 
@@ -19,7 +19,7 @@ using occl::Plan;
 constexpr size_t kInline = 4096;
 
 // The gloo tag of a collective. The user's send and recv have the tag 0: they match in their order, as NCCL's do.
-int tag_of(const Request& request);
+int tag_of(const CollectiveRequest& request);
 
 at::Tensor make_buffer(size_t bytes);
 at::Tensor as_bytes(const at::Tensor& tensor);

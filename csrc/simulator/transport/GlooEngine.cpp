@@ -22,9 +22,9 @@ MakeGloo& make_gloo() {
   return *make;
 }
 
-// The engine of a group whose ranks share no memory, or that was asked for by name. All_reduce has steps by hosts if the
-// ranks run on several hosts, and several of them on one.
-std::shared_ptr<Engine> make_gloo_engine(const Ranks& ranks) {
+// The engine of a group whose ranks share no memory, or that was asked for by name. All_reduce has steps by hosts if
+// the ranks run on several hosts, and several of them on one.
+std::shared_ptr<CollectiveEngine> make_gloo_engine(const Ranks& ranks) {
   GlooEngine::Hosts hosts;
   const std::vector<int>& leaders = ranks.placement.leaders;
   if (ranks.placement.communicator && leaders.size() < static_cast<size_t>(ranks.size)) {
@@ -66,7 +66,7 @@ void GlooEngine::abort() {
   }
 }
 
-void GlooEngine::run(Request& request) {
+void GlooEngine::run(CollectiveRequest& request) {
   const Deadline deadline(request.timeout);
   switch (request.verb) {
     case Verb::send:
@@ -111,7 +111,12 @@ void GlooEngine::give_up() {
 // Sends the header and the data to the rank `to`. With `all_data` false, leaves out data that does not fit into the
 // message of the header.
 void GlooEngine::send_message(
-    const Request& request, const at::Tensor& data, int to, int tag, const Deadline& deadline, bool all_data) {
+    const CollectiveRequest& request,
+    const at::Tensor& data,
+    int to,
+    int tag,
+    const Deadline& deadline,
+    bool all_data) {
   Header header = to_occl(request).header;
   header.total = data.nbytes();
   header.inlined = header.total <= kInline ? header.total : 0;
@@ -130,7 +135,7 @@ void GlooEngine::send_message(
 // the function does not throw: if the header does not match, `data` becomes a buffer into which the caller receives the
 // data.
 std::pair<int, Header> GlooEngine::receive_message(
-    const Request& request, at::Tensor& data, int from, int tag, const Deadline& deadline, bool all_data) {
+    const CollectiveRequest& request, at::Tensor& data, int from, int tag, const Deadline& deadline, bool all_data) {
   const at::Tensor message = make_buffer(sizeof(Header) + kInline);
   const auto first = connection_.recv(message, from, tag);
   connection_.wait(first, deadline);
@@ -158,7 +163,7 @@ std::pair<int, Header> GlooEngine::receive_message(
   return {from, header};
 }
 
-void GlooEngine::broadcast(Request& request, const Deadline& deadline) {
+void GlooEngine::broadcast(CollectiveRequest& request, const Deadline& deadline) {
   at::Tensor data = request.outputs[0];
   const int tag = tag_of(request);
   Header header = to_occl(request).header;
@@ -182,7 +187,7 @@ void GlooEngine::broadcast(Request& request, const Deadline& deadline) {
   }
 }
 
-void GlooEngine::reduce(Request& request, const Deadline& deadline) {
+void GlooEngine::reduce(CollectiveRequest& request, const Deadline& deadline) {
   const at::Tensor& input = request.inputs[0];
   const int tag = tag_of(request);
   if (rank_ != request.root) {
@@ -218,7 +223,7 @@ void GlooEngine::reduce(Request& request, const Deadline& deadline) {
   copy(request.outputs[0], result.data_ptr());
 }
 
-void GlooEngine::gather(Request& request, const Deadline& deadline) {
+void GlooEngine::gather(CollectiveRequest& request, const Deadline& deadline) {
   const int tag = tag_of(request);
   if (rank_ != request.root) {
     return send_message(request, request.inputs[0], request.root, tag, deadline);
@@ -243,7 +248,7 @@ void GlooEngine::gather(Request& request, const Deadline& deadline) {
   }
 }
 
-void GlooEngine::scatter(Request& request, const Deadline& deadline) {
+void GlooEngine::scatter(CollectiveRequest& request, const Deadline& deadline) {
   const int tag = tag_of(request);
   if (rank_ != request.root) {
     receive_message(request, request.outputs[0], request.root, tag, deadline);
@@ -260,7 +265,7 @@ void GlooEngine::scatter(Request& request, const Deadline& deadline) {
 
 // Reduces the output of each rank of `ranks`, in place.
 void GlooEngine::reduce_between(
-    const c10::intrusive_ptr<Backend>& ranks, const Request& request, const Deadline& deadline) {
+    const c10::intrusive_ptr<Backend>& ranks, const CollectiveRequest& request, const Deadline& deadline) {
   std::vector<at::Tensor> tensors{request.outputs[0]};
   AllreduceOptions options;
   options.reduceOp = request.reduction.op;
@@ -270,7 +275,7 @@ void GlooEngine::reduce_between(
 
 // Has the same result as reduce_between() over all ranks, but takes the three steps by hosts (GlooEngine.h). The plans
 // have been compared (unless OCCL_CHECK=0), so no step finds a mismatch.
-void GlooEngine::reduce_by_hosts(const Request& request, const Deadline& deadline) {
+void GlooEngine::reduce_by_hosts(const CollectiveRequest& request, const Deadline& deadline) {
   const occl::Request all = to_occl(request);
   occl::Request step = all;
   step.reduction.divisor = 1; // the caller divides
@@ -293,7 +298,7 @@ void GlooEngine::reduce_by_hosts(const Request& request, const Deadline& deadlin
   hosts_.own->run(step);
 }
 
-void GlooEngine::all_with_all(const Request& request, const Deadline& deadline) {
+void GlooEngine::all_with_all(const CollectiveRequest& request, const Deadline& deadline) {
   GlooExchange exchange(connection_, request, deadline);
   exchange.exchange_plans();
   if (request.inputs.empty()) { // a barrier

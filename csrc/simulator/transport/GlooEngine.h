@@ -18,10 +18,10 @@
 // is the header alone, which tells the receiver how much room it needs. All the data follows as a second message.
 //
 // A collective in which every rank waits for all others begins with a message from every rank to every other. This
-// message has a plan (occl_transport.h) instead of the header. If the data is small, these messages are the whole collective.
-// Send, recv, broadcast, gather, scatter and reduce send in one direction only: a sender waits until the receiver has
-// taken the data, but gets no message from it. The receiver compares the sender's header with its own. A receiver that
-// finds a mismatch receives the data all the same; otherwise the sender would wait until its timeout.
+// message has a plan (occl_transport.h) instead of the header. If the data is small, these messages are the whole
+// collective. Send, recv, broadcast, gather, scatter and reduce send in one direction only: a sender waits until the
+// receiver has taken the data, but gets no message from it. The receiver compares the sender's header with its own. A
+// receiver that finds a mismatch receives the data all the same; otherwise the sender would wait until its timeout.
 //
 // If several ranks run on one host and others elsewhere, a large all_reduce has three steps: the ranks of each host
 // reduce through shared memory, the first ranks of all hosts reduce through gloo, and each first rank gives the result
@@ -48,19 +48,30 @@ class GlooEngine final : public ThreadedEngine {
   void abort() override;
 
  private:
-  void run(Request& request) override;
+  void run(CollectiveRequest& request) override;
   void give_up();
-  void broadcast(Request& request, const Deadline& deadline);
-  void reduce(Request& request, const Deadline& deadline);
-  void gather(Request& request, const Deadline& deadline);
-  void scatter(Request& request, const Deadline& deadline);
-  void all_with_all(const Request& request, const Deadline& deadline);
-  void reduce_between(const c10::intrusive_ptr<Backend>& ranks, const Request& request, const Deadline& deadline);
-  void reduce_by_hosts(const Request& request, const Deadline& deadline);
+  void broadcast(CollectiveRequest& request, const Deadline& deadline);
+  void reduce(CollectiveRequest& request, const Deadline& deadline);
+  void gather(CollectiveRequest& request, const Deadline& deadline);
+  void scatter(CollectiveRequest& request, const Deadline& deadline);
+  void all_with_all(const CollectiveRequest& request, const Deadline& deadline);
+  void reduce_between(
+      const c10::intrusive_ptr<Backend>& ranks, const CollectiveRequest& request, const Deadline& deadline);
+  void reduce_by_hosts(const CollectiveRequest& request, const Deadline& deadline);
   void send_message(
-      const Request& request, const at::Tensor& data, int to, int tag, const Deadline& deadline, bool all_data = true);
+      const CollectiveRequest& request,
+      const at::Tensor& data,
+      int to,
+      int tag,
+      const Deadline& deadline,
+      bool all_data = true);
   std::pair<int, Header> receive_message(
-      const Request& request, at::Tensor& data, int from, int tag, const Deadline& deadline, bool all_data = true);
+      const CollectiveRequest& request,
+      at::Tensor& data,
+      int from,
+      int tag,
+      const Deadline& deadline,
+      bool all_data = true);
 
   GlooConnection connection_;
   Hosts hosts_;          // give_up() resets `leaders`

@@ -11,17 +11,17 @@
 namespace c10d::openreg {
 namespace {
 
-const at::Tensor& input_for(const Request& request, int to) {
+const at::Tensor& input_for(const CollectiveRequest& request, int to) {
   return request.inputs[request.inputs.size() == 1 ? 0 : to];
 }
 
-const at::Tensor& output_for(const Request& request, int from) {
+const at::Tensor& output_for(const CollectiveRequest& request, int from) {
   return request.outputs[request.outputs.size() == 1 ? 0 : from];
 }
 
 } // namespace
 
-GlooExchange::GlooExchange(GlooConnection& connection, const Request& request, const Deadline& deadline)
+GlooExchange::GlooExchange(GlooConnection& connection, const CollectiveRequest& request, const Deadline& deadline)
     : connection_(connection),
       request_(request),
       deadline_(deadline),

@@ -10,7 +10,7 @@ namespace c10d::openreg {
 // its data.
 class GlooExchange final {
  public:
-  GlooExchange(GlooConnection& connection, const Request& request, const Deadline& deadline);
+  GlooExchange(GlooConnection& connection, const CollectiveRequest& request, const Deadline& deadline);
 
   // Sends this rank's plan to every rank, with the data for that rank if it is small, and receives the same from every
   // rank. Throws if the plans do not fit together.
@@ -30,7 +30,7 @@ class GlooExchange final {
   void reduce_parts(const std::vector<at::Tensor>& parts) const;
 
   GlooConnection& connection_;
-  const Request& request_;
+  const CollectiveRequest& request_;
   const Deadline& deadline_;
   const int rank_;
   const int size_;

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 ANSWERS = Path(__file__).with_name("gpu")
-AREAS = ("waits", "errors", "devices", "precision", "alerts", "streams", "memory", "lost")
+AREAS = ("waits", "errors", "devices", "precision", "nondeterminism", "streams", "memory", "lost")
 # The areas whose programs have a process each: an allocator that has allocated nothing yet, or a GPU that is lost.
 SEPARATE = ("memory", "lost")
 

@@ -1,6 +1,6 @@
 // The kernels of a small backend, in a library of their own: all that a linear network, its loss, its backward and SGD
-// need. They are float32 loops. Each passes the door of runtime/OpenRegKernel.h, which orders the kernel with the other
-// work of its stream.
+// need. They are float32 loops. Each enters the kernel scope of runtime/OpenRegKernel.h, which orders the kernel with
+// the other work of its stream.
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Column, Table
 
 from .recorder import normal
-from .runner import CPU, FACES, HERE, STOP, Outcome, Suite, run_file
+from .runner import CPU, HERE, IDENTITIES, STOP, Outcome, Suite, run_file
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--libraries", type=Path, dest="list", default=HERE / "libraries.toml", help="the list, in TOML"
     )
-    parser.add_argument("--face", choices=FACES, default="cuda", help="default: %(default)s")
+    parser.add_argument("--identity", choices=IDENTITIES, default="cuda", help="default: %(default)s")
     parser.add_argument("--select", default="", help="as pytest's -k")
     parser.add_argument("--files", default="*", help="only test files of this name: a pattern")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once: %(default)s")
@@ -147,7 +147,7 @@ def run(
     machines = {
         # With PYTORCH_TESTING_DEVICE_ONLY_FOR, PyTorch makes its device-generic tests for this machine's device only.
         name: {**variables, "PYTORCH_TESTING_DEVICE_ONLY_FOR": name, "OPENREG_CLIENTS_SHARD": options.shard}
-        for name, variables in (("cpu", CPU), (options.face, FACES[options.face]))
+        for name, variables in (("cpu", CPU), (options.identity, IDENTITIES[options.identity]))
     }
     results: dict[tuple[Path, str], dict[str, Outcome]] = {}
     done = {(file, machine): 0.0 for file in files for machine in machines}
@@ -180,9 +180,9 @@ def run(
                 STOP.clear()
     if suite.per_file:
         names = {file: str(file.relative_to(root)) for file in files}
-        return [summary(suite, results[file, "cpu"], results[file, options.face], names[file]) for file in files]
+        return [summary(suite, results[file, "cpu"], results[file, options.identity], names[file]) for file in files]
     of = {machine: {k: v for file in files for k, v in results[file, machine].items()} for machine in machines}
-    return [summary(suite, of["cpu"], of[options.face])]
+    return [summary(suite, of["cpu"], of[options.identity])]
 
 
 if __name__ == "__main__":

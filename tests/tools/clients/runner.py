@@ -1,4 +1,4 @@
-"""Runs a test file of a library in separate processes: once without an accelerator, once with the device (FACES).
+"""Runs a test file of a library in separate processes: once without an accelerator, once with the device (IDENTITIES).
 
 Each run is pytest with recorder.py, which writes down what becomes of each test. A process that dies is
 followed by another one for the tests that are left, so that a crash costs one test. What is recorded already is not run
@@ -25,7 +25,7 @@ POLL = 1.0  # seconds between two looks at the records
 STOP = threading.Event()  # set: the processes are ended, and what they have recorded stays
 
 CPU = {"TORCH_OPENREG_AUTOLOAD": "0", "TORCH_OPENREG_AS": ""}
-FACES = {"cuda": {"TORCH_OPENREG_AS": "cuda"}, "openreg": {"TORCH_OPENREG_AS": ""}}
+IDENTITIES = {"cuda": {"TORCH_OPENREG_AS": "cuda"}, "openreg": {"TORCH_OPENREG_AS": ""}}
 
 
 @dataclass

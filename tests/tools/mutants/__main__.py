@@ -217,7 +217,7 @@ def page(results: dict[str, dict[str, Any]]) -> str:
         f"{len(lost)} of the mutants that the kit catches are marked *not offered any more*: a check passes on the "
         "device, and says of the mutant that it does not offer an ability. Only a run with `--baseline` counts such a "
         "result as bad, because the baseline says that the device offered the ability before. In nearly all of these "
-        "mutants the row or the alert of an operator is left out, and the check has the name of that operator.",
+        "mutants the row or the nondeterminism check of an operator is left out, and the check has the name of that operator.",
         "",
         "| kind | mutants | caught by the kit | of these, not offered any more | caught by own tests | survivors |",
         "|---|---|---|---|---|---|",

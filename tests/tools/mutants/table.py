@@ -3,7 +3,7 @@
 The changes are data. `sources()` gives the text of every file with a change; the sources themselves know nothing of
 mutants. The changes are systematic: each virtual override of the guard, the hooks, the allocators, the generator and
 the profiler's stubs gives the base class's answer or a plausible wrong one; each ordering primitive does nothing; each
-row of a table of registrations, stubs, rules or alerts is left out; each environment variable is ignored.
+row of a table of registrations, stubs, rules or checks is left out; each environment variable is ignored.
 
 A table of many rows is changed in one place, in the function that reads or registers a row (`TABLES`). The names of
 these mutants are read from the sources.
@@ -273,7 +273,7 @@ REPLACED = (
            code="const bool timer_registered = [] { if (!MUTANT(\"reducer_timer.registration\")) TimerRegistry()->Register("
            "c10::DeviceType::PrivateUse1, [](c10::Device device) -> std::unique_ptr<c10d::Timer> { "
            "return std::make_unique<ReducerTimer>(device); }); return true; }();", first="processes/*"),
-    Mutant("profiler_stubs.registration", "row", "csrc/profiler/OpenRegRegistration.cpp",
+    Mutant("profiler_stubs.registration", "row", "csrc/profiler/Registration.cpp",
            find="  torch::profiler::impl::registerPrivateUse1Methods(profiler_stubs());",
            code="  if (!MUTANT(\"profiler_stubs.registration\")) torch::profiler::impl::registerPrivateUse1Methods(profiler_stubs());",
            first="tools/profiler/*"),
@@ -298,7 +298,7 @@ REPLACED = (
         Mutant(f"registered_fallback.{name}", "row", ROUTES + "OpenRegCpuKernels.cpp", find=f"  {call};",
                code=f'  if (!MUTANT("registered_fallback.{name}")) {call};', first="operators/*")
         for name, call in (
-            ("alerting", "fallback_for<&check_and_run<&fallback>>(m, c10::DispatchKey::PrivateUse1, nondeterministic_operators())"),
+            ("checking", "fallback_for<&check_and_run<&fallback>>(m, c10::DispatchKey::PrivateUse1, nondeterministic_operators())"),
             ("overshadowed", "fallback_for(m, c10::DispatchKey::PrivateUse1, kOvershadowedCPU)"),
         )
     ),
@@ -345,7 +345,7 @@ OWN_TESTS = {
     "free_memory_callback.collect_shared":
         "runtime/test_multiprocessing.py::test_an_allocation_collects_released_messages_before_it_fails",
     "allocator.history_enabled": "runtime/test_memory_history.py::test_the_device_says_whether_it_keeps_a_history",
-    "registered_fallback.alerting": "operators/test_alerts.py::test_what_is_nondeterministic_on_cuda_raises",
+    "registered_fallback.checking": "operators/test_nondeterminism_checks.py::test_what_is_nondeterministic_on_cuda_raises",
     "registered_fallback.overshadowed":
         "operators/test_registrations.py::test_the_fallback_per_operator_runs_what_has_a_composite_kernel",
     "stub._fused_sdp_choice_stub": "operators/test_registrations.py::test_convolution_and_attention_reach_the_overrideable_operators",
@@ -399,7 +399,7 @@ OVERRIDES = (
     ("generator", "generator", RUNTIME + "Generator.cpp", GENERATOR, "trains/random/*"),
     ("allocator", "allocator", MEMORY + "DeviceAllocator.cpp", DEVICE_ALLOCATOR, "memory/*"),
     ("host_allocator", "allocator", MEMORY + "HostAllocator.cpp", HOST_ALLOCATOR, "memory/pinned/*"),
-    ("profiler_stubs", "profiler", "csrc/profiler/OpenRegProfilerStubs.cpp", STUBS, "tools/profiler/*"),
+    ("profiler_stubs", "profiler", "csrc/profiler/ProfilerStubs.cpp", STUBS, "tools/profiler/*"),
 )
 
 
@@ -474,7 +474,7 @@ def _rules() -> list[str]:
     return " ".join(lists).split()
 
 
-def _alerts() -> list[str]:
+def _nondeterminism_checks() -> list[str]:
     return _operators_of("csrc/aten/native/NondeterminismChecks.cpp", r'\n    \{"([\w.]+)[ "]')
 
 
@@ -512,10 +512,10 @@ TABLES = (
     return {unchecked ? &one_scalar : &one_device, method_name(schema, name), ""};
   }
   if (known != std::end(kRules)) {""", _rules, "operators/mixed/*", "operators/*"),
-    Table("alert.", "alert", "csrc/aten/native/NondeterminismChecks.cpp", "    for (const NondeterministicKernel& kernel : kNondeterministicKernels) {",
+    Table("nondeterminism_check.", "nondeterminism check", "csrc/aten/native/NondeterminismChecks.cpp", "    for (const NondeterministicKernel& kernel : kNondeterministicKernels) {",
           """    for (const NondeterministicKernel& kernel : kNondeterministicKernels) {
-      if (mutant_of("alert.", std::string(kernel.operators).substr(0, std::strcspn(kernel.operators, " ")).c_str())) continue;""",
-          _alerts, "operators/deterministic/{name}", "operators/deterministic/*"),
+      if (mutant_of("nondeterminism_check.", std::string(kernel.operators).substr(0, std::strcspn(kernel.operators, " ")).c_str())) continue;""",
+          _nondeterminism_checks, "operators/deterministic/{name}", "operators/deterministic/*"),
     # If the row of an operator is left out, the boxed fallback refuses the operator, because a vendor has no fallback
     # that computes every operator.
     Table("row.", "row", "csrc/aten/native/FallbackPolicy.cpp", "void note_fallback(const OperatorTraits& op) {",

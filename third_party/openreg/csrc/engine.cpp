@@ -99,10 +99,10 @@ void waitForWork(EngineState& engine, std::unique_lock<std::mutex>& lock, bool& 
 void runEngine(EngineState& engine) {
   // The destructor also runs if a host function ends its thread. Before version 3.14, CPython ends a thread that asks
   // for the interpreter after the interpreter was finalized.
-  struct Thread {
+  struct EngineThread {
     EngineState& engine;
 
-    ~Thread() {
+    ~EngineThread() {
       const std::lock_guard lock(scheduler->mutex);
       engine.started = engine.running = false;
       engine.self = nullptr;
@@ -194,19 +194,19 @@ void keepFirstFailure(const StreamPtr& stream, std::exception_ptr&& exception) {
 // `atEnd(locked)` is called last, even if the thread ends within the work.
 template <typename AtEnd>
 void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
-  struct Running {
+  struct RunningWork {
     const StreamPtr& stream;
     const AtEnd& atEnd;
     const Frame frame;
     const int outerDevice = exchangeDevice(stream->device);
     std::exception_ptr exception{};
 
-    Running(const StreamPtr& stream, const AtEnd& atEnd, const char* name)
+    RunningWork(const StreamPtr& stream, const AtEnd& atEnd, const char* name)
         : stream(stream), atEnd(atEnd), frame{stream.get(), thisThread.function, name} {
       thisThread.function = &frame;
     }
 
-    ~Running() {
+    ~RunningWork() {
       thisThread.function = frame.outer;
       exchangeDevice(outerDevice);
       Locked locked;
@@ -215,7 +215,7 @@ void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
     }
   };
 
-  Running running(stream, atEnd, work.what.name);
+  RunningWork running(stream, atEnd, work.what.name);
   const auto kind = static_cast<orActivityKind>(work.kind);
   const bool isTold = work.kind != 0 && orIsObserved(kind);
   ActivityId id;
@@ -245,16 +245,16 @@ void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
 // Starts work that another thread will complete.
 void begin(const StreamPtr& stream, const Work& work, uint64_t count) {
   orCompletion_t completion{};
-  struct Running {
+  struct BeginningWork {
     const Frame frame;
     const int outerDevice;
-    ~Running() {
+    ~BeginningWork() {
       thisThread.function = frame.outer;
       exchangeDevice(outerDevice);
     }
   };
   try {
-    const Running running{{stream.get(), thisThread.function, work.what.name}, exchangeDevice(stream->device)};
+    const BeginningWork running{{stream.get(), thisThread.function, work.what.name}, exchangeDevice(stream->device)};
     thisThread.function = &running.frame;
     ActivityId id;
     if (work.kind != 0 && orIsObserved(orActivityKernel)) {

@@ -9,8 +9,8 @@
 #include "scheduler.h"
 #include "scheduler_state.h"
 
-// The door that a kernel on the calling thread passes (orKernelBegin, orKernelEnd), and the turn of a stream, which the
-// kernel needs. As long as no other thread wants the turn of a persistent stream, it costs one atomic instruction to
+// The scope of a kernel on the calling thread (orKernelBegin, orKernelEnd), and the turn of a stream, which the kernel
+// needs. As long as no other thread wants the turn of a persistent stream, it costs one atomic instruction to
 // take the turn and one to give it back. Otherwise, and for all other streams, the scheduler decides, under its lock.
 
 namespace openreg {

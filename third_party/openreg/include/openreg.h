@@ -9,8 +9,8 @@
  * Rules for every function:
  *   - It returns an orError, unless its entry says otherwise. Only these end the process: a host access to device
  *     memory (see orMalloc), and a kernel's access to device memory that is not allocated.
- *   - After a failure the device is usable, and orGetLastErrorMessage() returns a sentence about the failure. If a pointer to a result is NULL, the function returns orErrorInvalidValue, unless
- *     the entry allows NULL.
+ *   - After a failure the device is usable, and orGetLastErrorMessage() returns a sentence about the failure. A pointer
+ *     to a result that is NULL gives orErrorInvalidValue, unless the entry allows NULL.
  *   - It may be called from any host thread. Each host thread has its own current device, which starts as 0.
  *   - It waits for nothing, unless its entry says so. Inside a function that a stream runs (see Launches), a call that
  *     would have to wait for queued work returns orErrorNotPermitted and does nothing: the queued work may itself be
@@ -171,8 +171,8 @@ OPENREG_EXPORT orError_t orDeviceGetStreamPriorityRange(int* leastPriority, int*
 OPENREG_EXPORT bool orIsInBadFork(void);
 
 /* Sets `canAccess` to 1 for two different devices: each device reads and writes the memory of every other, and nothing
- * needs to be enabled. Sets it to 0 for a device and itself, and for devices without peer access. Copies between devices
- * work in both cases, as CUDA's do. Returns orErrorInvalidDevice if one of the devices does not exist. */
+ * needs to be enabled. Sets it to 0 for a device and itself, and for devices without peer access. Copies between
+ * devices work in both cases, as CUDA's do. Returns orErrorInvalidDevice if one of the devices does not exist. */
 OPENREG_EXPORT orError_t orDeviceCanAccessPeer(int* canAccess, int device, int peer);
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
@@ -323,8 +323,8 @@ typedef enum orExecutionMode {
   /* Work is queued. These may run in the launching call: kernels with orLaunchMayRunInline, copies from or to pageable
    * memory, and copies and fills for which the call waits anyway. */
   orExecutionAsync = 1,
-  /* All work is queued, in a random order and with random delays, and memory that is not written yet is filled with 0xFF
-   * bytes. So a program that misses a synchronisation gets wrong results. Only in builds with csrc/simulator. */
+  /* All work is queued, in a random order and with random delays, and memory that is not written yet is filled with
+   * 0xFF bytes. So a program that misses a synchronisation gets wrong results. Only in builds with csrc/simulator. */
   orExecutionChaos = 2,
 } orExecutionMode;
 
@@ -451,9 +451,9 @@ OPENREG_EXPORT orError_t orEventElapsedTime(float* ms, orEvent_t start, orEvent_
 /* ---- Kernels ----------------------------------------------------------------------------------------------------- */
 
 /*
- * Every kernel passes one *door*: the code that lets a kernel begin and tells subscribers of its begin and its end.
- * For a kernel that the host computes on the calling thread, the caller passes the door with orKernelBegin and
- * orKernelEnd. A kernel that is launched (see Launches) passes the door when a stream runs it.
+ * Every kernel runs in a *kernel scope*: the code that lets a kernel begin, and notifies subscribers of its begin and
+ * its end. For a kernel that the host computes on the calling thread, the caller enters the scope with orKernelBegin
+ * and leaves it with orKernelEnd. A kernel that is launched (see Launches) enters the scope when a stream runs it.
  *
  * A stream runs one piece of work at a time, so a kernel needs the *turn* of its stream. orKernelBegin waits until all
  * queued work of the stream has run and no kernel of another thread has the turn; then it takes the turn. Until
@@ -465,8 +465,8 @@ OPENREG_EXPORT orError_t orEventElapsedTime(float* ms, orEvent_t start, orEvent_
  * inside a function that a stream runs, or while the process exits, may not wait, so it begins even if the turn is not
  * free.
  *
- * Subscribers (openreg_activity.h) are told of the begin and the end of each kernel. Without a subscriber this costs
- * one branch.
+ * Subscribers (openreg_activity.h) are notified of the begin and the end of each kernel. Without a subscriber this
+ * costs one branch.
  */
 
 /* An array that a kernel reads or writes. It has `dims` dimensions, and elements of `itemSize` bytes. dims 0: one

@@ -1,5 +1,5 @@
 /*
- * openreg_activity: tells subscribers what the device does, while it happens. Profilers, sanitizers and tests
+ * openreg_activity: notifies subscribers of what the device does, while it happens. Profilers, sanitizers and tests
  * subscribe.
  *
  * The interface follows CUPTI's callback API. Everything that reaches device memory is an activity: kernels
@@ -29,7 +29,7 @@ typedef enum orActivityKind {
   orActivitySynchronization = 64, /* on the calling thread: a function waits for the device, or makes a stream wait */
   /* On the calling thread, in the order of the program: a kernel, copy or fill is about to be queued. The name and the
    * operands are those of the work. A kernel of orKernelBegin has no such activity, because its orActivityKernel is
-   * told on the calling thread already. */
+   * reported on the calling thread already. */
   orActivityLaunch = 128,
   orActivityHandle = 256, /* an event, stream, pinned memory or opened IPC memory is made (begin) or destroyed (end) */
   /* A block is used on `stream` too (orNoteUse). If `stream` is NULL, others may use and write the block: another
@@ -58,7 +58,7 @@ typedef struct orActivity {
   uint64_t correlation;
   bool failed; /* at the end of a kernel, copy or fill: an exception left it */
   /* Visits the memory that the activity reads and writes; call it through orActivityVisitOperands. NULL: the operands
-   * are not known, or were told at the begin, or the activity failed. */
+   * are not known, or were named at the begin, or the activity failed. */
   void (*operands)(void* data, orOperandFn_t visit, void* context);
   void* data;
   /* For a call that records or waits for an event, and for orNoteWait: the event. For orActivityHandle: the object that
@@ -77,11 +77,11 @@ static inline void orActivityVisitOperands(const orActivity* activity, orOperand
  * orActivitySubscribe: from now on, `fn(activity, userData)` is called for each activity whose kind is in `kinds`,
  * which are orActivityKind values joined by |. Several subscribers are called in the order of their subscription.
  *
- * `fn` runs on the thread that does the work, which has the stream's turn: the begin of a kernel is told before its
+ * `fn` runs on the thread that does the work, which has the stream's turn: the begin of a kernel is reported before its
  * first byte is read, and the end after its last byte is written. Therefore `fn` must not wait for the device, nor for
  * a lock that another thread holds while it waits for the device: Python's global interpreter lock is such a lock.
- * `fn` must not throw. Work that `fn` itself starts on the device is not told. Returns orErrorInvalidValue for `kinds`
- * that are not valid.
+ * `fn` must not throw. Work that `fn` itself starts on the device is not reported. Returns orErrorInvalidValue for
+ * `kinds` that are not valid.
  *
  * orActivityUnsubscribe: waits until no thread is in `fn` any more, unless it is called from `fn`. The handle may then
  * be given to another subscriber. Returns orErrorInvalidResourceHandle if the subscriber does not exist.
@@ -98,8 +98,8 @@ OPENREG_EXPORT orError_t orActivityUnsubscribe(orSubscriber_t subscriber);
 OPENREG_EXPORT void orActivityStop(orError_t error);
 
 /* How many kernels (orKernelBegin) the calling thread is in, plus the functions that it runs for streams (orLaunch,
- * orLaunchHostFunc). 0: the thread's own work. The begin and the end of an orActivityKernel are told within the kernel,
- * but the end of work that another thread completes is not. */
+ * orLaunchHostFunc). 0: the thread's own work. The begin and the end of an orActivityKernel are reported within the
+ * kernel, but the end of work that another thread completes is not. */
 OPENREG_EXPORT int orKernelDepth(void);
 
 /* The kinds of all subscribers together. Read it through orIsObserved(). */
@@ -108,14 +108,14 @@ static inline bool orIsObserved(orActivityKind kind) {
   return __builtin_expect((__atomic_load_n(&orObservedKinds, __ATOMIC_RELAXED) & (unsigned int)kind) != 0, 0);
 }
 
-/* For allocators that divide memory of orMalloc into blocks: tells subscribers that a block is allocated for use on
+/* For allocators that divide memory of orMalloc into blocks: notifies subscribers that a block is allocated for use on
  * `stream`, or freed. The functions have no other effect. */
 OPENREG_EXPORT void orNoteAllocation(const void* devPtr, size_t size, orStream_t stream);
 OPENREG_EXPORT void orNoteFree(const void* devPtr, size_t size, orStream_t stream);
-/* Tells subscribers that the block at `devPtr` is used on `stream` too, which must not be NULL. When such a block is
+/* Notifies subscribers that the block at `devPtr` is used on `stream` too, which must not be NULL. When such a block is
  * freed, its allocator does not reuse it before the work that is then queued on `stream` has run. */
 OPENREG_EXPORT void orNoteUse(const void* devPtr, orStream_t stream);
-/* Tells subscribers that the host knows that work is done, although no function of openreg.h has waited for it: a
+/* Notifies subscribers that the host knows that work is done, although no function of openreg.h has waited for it: a
  * kernel computed on the calling thread and the host reads its result, or a query returned orSuccess. The work is that
  * of `stream`, or all work before the last record of `event`; either may be NULL. The activity is an
  * orActivitySynchronization, as a point. */

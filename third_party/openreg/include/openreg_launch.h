@@ -42,7 +42,7 @@ orRange orUpdates(T* data, size_t count) {
   return {data, count * sizeof(T), orAccessRead | orAccessWrite};
 }
 
-/* What subscribers (openreg_activity.h) are told of a kernel. `ranges` must name all memory that the kernel reads or
+/* What subscribers (openreg_activity.h) get of a kernel. `ranges` must name all memory that the kernel reads or
  * writes. */
 struct orKernelInfo {
   const char* name; /* a string literal */

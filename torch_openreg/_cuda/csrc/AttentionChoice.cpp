@@ -33,7 +33,7 @@ bool fused_attention_is_enabled(const sdp::sdp_params& params) {
 
 // The message of the error if no kernel that is enabled supports the operands. CUDA has three such messages. The choice
 // depends on which kernels are enabled.
-const char* attention_refusal() {
+const char* attention_error() {
   const auto& context = globalContext();
   const bool is_on =
       context.userEnabledFlashSDP() || context.userEnabledMemEfficientSDP() || context.userEnabledCuDNNSDP();

@@ -1,12 +1,12 @@
 #define USE_KINETO // Kineto's headers need it
 #include "CudaGuard.h"
-#include "profiler/OpenRegKineto.h"
-#include "profiler/OpenRegProfilerStubs.h"
+#include "profiler/Kineto.h"
+#include "profiler/ProfilerStubs.h"
 #include "runtime/memory/OpenRegDeviceAllocator.h"
 #include "runtime/memory/OpenRegHostAllocator.h"
 
 // Gives PyTorch the runtime of the device as that of the type cuda: csrc/runtime/OpenRegRegistration.cpp and
-// csrc/profiler/OpenRegRegistration.cpp do this for PrivateUse1. The storages that Python asks for are plain StorageImpl
+// csrc/profiler/Registration.cpp do this for PrivateUse1. The storages that Python asks for are plain StorageImpl
 // objects, as on CUDA.
 namespace c10::openreg {
 namespace {

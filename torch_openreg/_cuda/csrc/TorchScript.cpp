@@ -42,10 +42,10 @@ struct ScriptEvent final : torch::CustomClassHolder {
   Event event;
 };
 
-using StreamPtr = intrusive_ptr<ScriptStream>;
+using ScriptStreamPtr = intrusive_ptr<ScriptStream>;
 using EventPtr = intrusive_ptr<ScriptEvent>;
 
-StreamPtr script_stream(const Stream& stream) {
+ScriptStreamPtr script_stream(const Stream& stream) {
   return make_intrusive<ScriptStream>(stream);
 }
 
@@ -59,25 +59,27 @@ TORCH_LIBRARY(cuda, m) {
       torch::init<bool, bool, bool>(),
       "",
       {torch::arg("enable_timing") = false, torch::arg("blocking") = false, torch::arg("interprocess") = false});
-  stream.def("query", [](const StreamPtr& self) { return self->stream.query(); })
-      .def("synchronize", [](const StreamPtr& self) { self->stream.synchronize(); })
-      .def("wait_event", [](const StreamPtr& self, const EventPtr& event) { event->event.block(self->stream); })
+  stream.def("query", [](const ScriptStreamPtr& self) { return self->stream.query(); })
+      .def("synchronize", [](const ScriptStreamPtr& self) { self->stream.synchronize(); })
+      .def("wait_event", [](const ScriptStreamPtr& self, const EventPtr& event) { event->event.block(self->stream); })
       .def(
           "wait_stream",
-          [](const StreamPtr& self, const StreamPtr& other) { wait_for_stream(self->stream, other->stream); })
+          [](const ScriptStreamPtr& self, const ScriptStreamPtr& other) {
+            wait_for_stream(self->stream, other->stream);
+          })
       .def(
           "record_event",
-          [](const StreamPtr& self, const EventPtr& event) {
+          [](const ScriptStreamPtr& self, const EventPtr& event) {
             event->event.record(self->stream);
             return event;
           })
-      .def("device_index", [](const StreamPtr& self) { return int64_t(self->stream.device_index()); })
-      .def_property("device", [](const StreamPtr& self) { return self->stream.device(); })
-      .def("id", [](const StreamPtr& self) { return int64_t(self->stream.id()); });
+      .def("device_index", [](const ScriptStreamPtr& self) { return int64_t(self->stream.device_index()); })
+      .def_property("device", [](const ScriptStreamPtr& self) { return self->stream.device(); })
+      .def("id", [](const ScriptStreamPtr& self) { return int64_t(self->stream.id()); });
   event.def("query", [](const EventPtr& self) { return self->event.query(); })
       .def("synchronize", [](const EventPtr& self) { self->event.synchronize(); })
-      .def("record", [](const EventPtr& self, const StreamPtr& stream) { self->event.record(stream->stream); })
-      .def("wait", [](const EventPtr& self, const StreamPtr& stream) { self->event.block(stream->stream); })
+      .def("record", [](const EventPtr& self, const ScriptStreamPtr& stream) { self->event.record(stream->stream); })
+      .def("wait", [](const EventPtr& self, const ScriptStreamPtr& stream) { self->event.block(stream->stream); })
       .def("elapsed_time", [](const EventPtr& self, const EventPtr& end) {
         return self->event.elapsedTime(end->event);
       });
@@ -97,7 +99,7 @@ TORCH_LIBRARY(cuda, m) {
   m.def(
       stateful("default_stream.int(int? val) -> __torch__.torch.classes.cuda.Stream"),
       [](std::optional<int64_t> index) { return script_stream(getDefaultOpenRegStream(index_of(index))); });
-  m.def(stateful("set_stream(__torch__.torch.classes.cuda.Stream stream) -> ()"), [](const StreamPtr& stream) {
+  m.def(stateful("set_stream(__torch__.torch.classes.cuda.Stream stream) -> ()"), [](const ScriptStreamPtr& stream) {
     set_device(stream->stream.device_index());
     setCurrentOpenRegStream(OpenRegStream(stream->stream));
   });

@@ -101,7 +101,7 @@ void add_models(py::module_& module) {
   module.def("_refuse", wrap_pybind_function(&refuse));
   module.def("_refuse_dtype", wrap_pybind_function(&refuse_dtype));
   module.def("_keep_only", wrap_pybind_function(&keep_only));
-  module.def("_set_alerts", wrap_pybind_function(&at::openreg::set_nondeterminism_checks));
+  module.def("_set_nondeterminism_checks", wrap_pybind_function(&at::openreg::set_nondeterminism_checks));
   module.def("_round_to_tf32", wrap_pybind_function(&at::openreg::round_to_tf32));
 }
 

@@ -3,7 +3,7 @@
 #include <pybind11/chrono.h>
 
 #include "Bindings.h"
-#include "runtime/TorchVersion.h"
+#include "runtime/OpenRegTorchVersion.h"
 
 namespace py = pybind11;
 

@@ -59,7 +59,7 @@ def _choose(model: _models.Model | None, restrict: bool = True) -> None:
     module = getattr(torch, device_type, None)  # None while the module is attached: OPENREG_MODEL
     if module is not None and hasattr(module, "_cached_device_count"):
         module._cached_device_count = None
-    _C._set_alerts(model is None or model.alerts is None or model.alerts["value"])
+    _C._set_nondeterminism_checks(model is None or model.alerts is None or model.alerts["value"])
     _current = model
     if model is None:
         facts.pop("model", None)

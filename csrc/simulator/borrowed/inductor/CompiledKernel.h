@@ -3,8 +3,8 @@
 #include "runtime/OpenRegKernel.h"
 
 // LITERALINCLUDE START: COMPILED KERNEL RULES
-// How the kernels that torch.compile generates reach the device: they pass the door that every kernel passes. The door
-// takes the turn of the stream and tells the observers (OpenRegKernel.h).
+// How the kernels that torch.compile generates reach the device: they enter the kernel scope as every kernel does.
+// The scope takes the turn of the stream and notifies the observers (OpenRegKernel.h).
 //
 // Rules: the calling code has device pointers. The computing code gets pointers of the kernel window, which it can
 // dereference (orGetKernelPointer()). The caller may free memory as soon as the launch returns, because freed memory is

@@ -11,7 +11,7 @@ struct QueueRule {
   // Where the results come from.
   enum class Results {
     Unknown,      // not known before the kernel has run: the operator is not queued
-    Meta,         // the meta kernel tells their shapes
+    Meta,         // the meta kernel computes their shapes
     InPlace,      // the result is the first argument
     WrittenLists, // there is no result: the operator only writes arguments, such as the lists of the fused optimizers
   } results = Results::Unknown;

@@ -65,7 +65,7 @@ Tensor meta_operand(size_t operand, const TensorImpl& like) {
 bool QueuedOperands::add(const Tensor& tensor, bool is_written, Tensor& meta, Tensor& cpu) {
   TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (operands_.size() < kFew) {
-    for (Operand& known : operands_) {
+    for (QueuedOperand& known : operands_) {
       if (known.device == impl) { // both arguments are one tensor: the kernel must get one alias for both
         known.is_written |= is_written;
         known.is_repeated = true;
@@ -159,7 +159,7 @@ bool QueuedOperands::add(const c10::IValue& value, const c10::Argument& argument
 }
 
 void QueuedOperands::resize_empty_outputs() {
-  for (Operand& written : operands_) {
+  for (QueuedOperand& written : operands_) {
     if (written.is_written && !written.is_repeated && written.cpu->numel() == 0 &&
         written.cpu->sizes() != written.meta->sizes()) {
       const Tensor device = new_reference(written.device);
@@ -173,13 +173,13 @@ void QueuedOperands::resize_empty_outputs() {
 }
 
 bool QueuedOperands::fit_the_first() const {
-  return std::all_of(operands_.begin(), operands_.end(), [&](const Operand& each) {
+  return std::all_of(operands_.begin(), operands_.end(), [&](const QueuedOperand& each) {
     return !each.defined() || is_expandable_to(each.cpu->sizes(), operands_[0].cpu->sizes());
   });
 }
 
 bool QueuedOperands::can_write() const {
-  for (const Operand& written : operands_) {
+  for (const QueuedOperand& written : operands_) {
     if (!written.is_written) {
       continue;
     }
@@ -187,7 +187,7 @@ bool QueuedOperands::can_write() const {
         has_internal_overlap(written.cpu) == MemOverlap::Yes) {
       return false;
     }
-    for (const Operand& other : operands_) {
+    for (const QueuedOperand& other : operands_) {
       if (other.device != written.device && other.defined() &&
           other.cpu->storage().is_alias_of(written.cpu->storage()) &&
           get_overlap_status(written.cpu, other.cpu) == MemOverlapStatus::Partial) {

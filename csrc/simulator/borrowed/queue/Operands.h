@@ -32,7 +32,7 @@ class QueuedOperands {
   bool can_write() const;
 
  private:
-  struct Operand {
+  struct QueuedOperand {
     TensorImpl *device, *cpu, *meta; // the stacks keep `cpu` and `meta` alive
     bool is_written;
     bool is_repeated = false; // whether the tensor is passed as more than one argument
@@ -41,7 +41,7 @@ class QueuedOperands {
       return cpu != c10::UndefinedTensorImpl::singleton();
     }
   };
-  c10::SmallVector<Operand, 6> operands_;
+  c10::SmallVector<QueuedOperand, 6> operands_;
 
   // Adds an operand, and sets `meta` and `cpu` to the tensors that stand for it.
   bool add(const Tensor& tensor, bool is_written, Tensor& meta, Tensor& cpu);

@@ -18,19 +18,106 @@ namespace {
 // the CPU kernel runs on the calling thread, and throws or warns there. No program catches a warning of the device's
 // thread.
 bool run_meta(const c10::KernelFunction& kernel, const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  struct Refusal final : c10::WarningHandler {
+  struct ThrowWarnings final : c10::WarningHandler {
     void process(const c10::Warning& warning) override {
       TORCH_CHECK(false, warning.msg());
     }
   };
-  static Refusal refusal;
-  const c10::WarningUtils::WarningHandlerGuard guard(&refusal);
+  static ThrowWarnings handler;
+  const c10::WarningUtils::WarningHandlerGuard guard(&handler);
   try {
     kernel.callBoxed(op, c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
     return true;
   } catch (const std::exception&) {
     return false; // if the call has an error, the CPU's kernel raises it, in its own words
   }
+}
+
+bool cannot_be_queued(const c10::OperatorHandle& op, const QueueRule& rule) {
+  return rule.results == QueueRule::Results::Unknown ||
+         (C10_UNLIKELY(globalContext().deterministicAlgorithms()) && has_nondeterminism_check(op));
+}
+
+// The arguments of a call on the stack, which stay there until the kernel is launched.
+struct QueuedCall {
+  const c10::OperatorHandle& op;
+  const c10::DeviceIndex device;
+  const std::vector<c10::Argument>& arguments = op.schema().arguments();
+  const c10::IValue* const values;
+};
+
+// Adds all arguments to the operands. `generator`: the generator from which the kernel draws, if there is one. Returns
+// false if a call with such an argument is not queued.
+bool add_operands(
+    const QueuedCall& call,
+    const QueueRule& rule,
+    QueuedOperands& operands,
+    c10::openreg::OpenRegGeneratorImpl*& generator) {
+  for (size_t i = 0; i < call.arguments.size(); ++i) {
+    if (C10_UNLIKELY(i == rule.generator)) {
+      generator = &c10::openreg::generator_of(call.values[i].toOptional<Generator>(), call.device);
+      operands.for_meta.emplace_back();
+      operands.for_kernel.emplace_back(generator->queued_generator());
+    } else if (!operands.add(call.values[i], call.arguments[i])) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Replaces the operands in `operands.for_meta` by the results: meta tensors, or no values if the results are arguments.
+// Returns false if the shapes may cause an error.
+bool infer_results(const c10::OperatorHandle& op, const QueueRule& rule, QueuedOperands& operands) {
+  if (rule.meta) {
+    if (!run_meta(*rule.meta, op, operands.for_meta)) {
+      return false;
+    }
+    operands.resize_empty_outputs();
+  } else {
+    if (rule.results == QueueRule::Results::InPlace && !operands.fit_the_first()) {
+      return false;
+    }
+    operands.for_meta.resize(op.schema().returns().size());
+  }
+  return operands.can_write();
+}
+
+// Allocates the memory of a result that has the shape and the dtype of `meta`, and reserves the memory in `reserved`.
+Tensor make_result(Tensor&& meta, c10::DeviceIndex device, Reserved& reserved) {
+  c10::openreg::notify_new_tensor(meta.dtype());
+  auto memory = c10::openreg::make_storage(
+      at::detail::computeStorageNbytes(meta.sizes(), meta.strides(), meta.element_size()), device);
+  reserved.memory = c10::openreg::cpu_view_of(memory.get());
+  reserved.shape.set_sizes(meta.sizes());
+  reserved.shape.set_strides(meta.strides());
+  reserved.dtype = meta.dtype();
+  return relabel(std::move(meta), std::move(memory));
+}
+
+// Replaces each value of `results` by the result that the call returns: the argument that `op` writes, or a new tensor
+// with the shape of the meta tensor. Returns false if the device has no such tensor.
+bool make_results(const QueuedCall& call, torch::jit::Stack& results, QueuedKernel& kernel) {
+  size_t written = 0;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (call.op.schema().returns()[i].alias_info()) { // this result is the next argument that `op` writes
+      while (!(call.arguments[written].alias_info() && call.arguments[written].alias_info()->isWrite())) {
+        ++written;
+      }
+      results[i] = call.values[written++];
+      continue;
+    }
+    Tensor meta = std::move(results[i]).toTensor();
+    if (!meta.defined()) { // a gradient that the caller did not ask for
+      kernel.add_result();
+      results[i] = std::move(meta);
+      continue;
+    }
+    if (!meta.is_meta() || meta.is_conj() || meta.is_neg() || !meta.is_non_overlapping_and_dense()) {
+      return false;
+    }
+    results[i] = make_result(std::move(meta), call.device, kernel.add_result());
+  }
+  return true;
 }
 
 const bool registered = [] {
@@ -40,74 +127,25 @@ const bool registered = [] {
 
 } // namespace
 
-bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::jit::Stack& stack, CallKind kind) {
+bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::jit::Stack& stack, CallKey key) {
   const QueueRule rule = queue_rule_of(op); // a copy: a nested call may add a rule, which moves all rules
-  if (rule.results == QueueRule::Results::Unknown || device < 0 ||
-      (C10_UNLIKELY(globalContext().deterministicAlgorithms()) && has_nondeterminism_check(op))) {
+  if (device < 0 || cannot_be_queued(op, rule)) {
     return false;
   }
-  const c10::FunctionSchema& schema = op.schema();
-  const auto& arguments = schema.arguments();
-  const size_t first = stack.size() - arguments.size();
+  const size_t count = op.schema().arguments().size();
+  const QueuedCall call{.op = op, .device = device, .values = stack.data() + stack.size() - count};
   const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
   run_backward_on_this_thread();
 
-  QueuedOperands operands(arguments.size());
+  QueuedOperands operands(count);
   c10::openreg::OpenRegGeneratorImpl* generator = nullptr;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (C10_UNLIKELY(i == rule.generator)) {
-      generator = &c10::openreg::generator_of(stack[first + i].toOptional<Generator>(), device);
-      operands.for_meta.emplace_back();
-      operands.for_kernel.emplace_back(generator->queued_generator());
-    } else if (!operands.add(stack[first + i], arguments[i])) {
-      return false;
-    }
-  }
-  torch::jit::Stack& results = operands.for_meta;
-  if (rule.meta) {
-    if (!run_meta(*rule.meta, op, results)) {
-      return false;
-    }
-    operands.resize_empty_outputs();
-  } else {
-    if (rule.results == QueueRule::Results::InPlace && !operands.fit_the_first()) {
-      return false;
-    }
-    results.resize(schema.returns().size());
-  }
-  if (!operands.can_write()) {
+  if (!add_operands(call, rule, operands, generator) || !infer_results(op, rule, operands)) {
     return false;
   }
-
-  auto kernel = std::make_unique<QueuedKernel>(op, std::move(operands.for_kernel), kind);
-  size_t written = 0;
-  for (size_t i = 0; i < results.size(); ++i) {
-    if (schema.returns()[i].alias_info()) { // this result is the next argument that `op` writes
-      while (!(arguments[written].alias_info() && arguments[written].alias_info()->isWrite())) {
-        ++written;
-      }
-      results[i] = stack[first + written++];
-      continue;
-    }
-    Tensor meta = std::move(results[i]).toTensor();
-    if (!meta.defined()) { // a gradient that the caller did not ask for
-      kernel->add_result();
-      results[i] = std::move(meta);
-      continue;
-    }
-    if (!meta.is_meta() || meta.is_conj() || meta.is_neg() || !meta.is_non_overlapping_and_dense()) {
-      return false;
-    }
-    c10::openreg::notify_new_tensor(meta.dtype());
-    auto memory = c10::openreg::make_storage(
-        at::detail::computeStorageNbytes(meta.sizes(), meta.strides(), meta.element_size()), device);
-    Reserved& reserved = kernel->add_result();
-    reserved.memory = c10::openreg::cpu_view_of(memory.get());
-    reserved.shape.set_sizes(meta.sizes());
-    reserved.shape.set_strides(meta.strides());
-    reserved.dtype = meta.dtype();
-    Tensor result = relabel(std::move(meta), std::move(memory));
-    results[i] = std::move(result);
+  auto kernel = std::make_unique<QueuedKernel>(op, std::move(operands.for_kernel), key);
+  torch::jit::Stack& results = operands.for_meta;
+  if (!make_results(call, results, *kernel)) {
+    return false;
   }
   const c10::Stream stream = c10::openreg::getCurrentOpenRegStream(device);
   std::unique_ptr<QueuedWork> work = std::move(kernel);
@@ -116,14 +154,14 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
   } else {
     launch(stream, work);
   }
-  torch::jit::drop(stack, arguments.size());
+  torch::jit::drop(stack, count);
   std::move(results.begin(), results.end(), std::back_inserter(stack));
   return true;
 }
 
 void queue_cpu_kernel(c10::Stream stream, const c10::OperatorHandle& op, torch::jit::Stack&& operands) {
   std::unique_ptr<QueuedWork> kernel =
-      std::make_unique<QueuedKernel>(op, std::move(operands), CallKind(nullptr)); // copy_ has no result of its own
+      std::make_unique<QueuedKernel>(op, std::move(operands), CallKey(nullptr)); // copy_ has no result of its own
   launch(stream, kernel);
 }
 

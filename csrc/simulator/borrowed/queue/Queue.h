@@ -31,7 +31,7 @@ namespace at::openreg {
 
 // Queues `op` on the current stream of `device` and replaces its arguments on the stack by its results. Returns false,
 // and leaves the stack as it was, if the caller must run the kernel.
-bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::jit::Stack& stack, CallKind kind);
+bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::jit::Stack& stack, CallKey key);
 
 // Queues the CPU kernel of `op`. `operands` are all arguments of the call. The tensors among them are CPU tensors,
 // whose memory must stay valid until the kernel has run.

@@ -55,7 +55,7 @@ QueuedKernel::Misplaced QueuedKernel::run_kernel() {
       memory.push_back(each.memory.get());
     }
   }
-  c10::openreg::KernelAllocations allocations(memory, memory.empty() ? 0 : results_of(kind_));
+  c10::openreg::KernelAllocations allocations(memory, memory.empty() ? 0 : results_of(key_));
   op_.redispatchBoxed(kCpu, &stack_);
   Misplaced misplaced;
   for (size_t i = 0; i < reserved_.size(); ++i) {
@@ -68,7 +68,7 @@ QueuedKernel::Misplaced QueuedKernel::run_kernel() {
     }
   }
   if (const auto results = allocations.correction(); C10_UNLIKELY(results.has_value())) {
-    note_results(kind_, *results);
+    note_results(key_, *results);
   }
   return misplaced;
 }

@@ -19,8 +19,8 @@ struct Reserved {
 
 class QueuedKernel final : public QueuedWork {
  public:
-  QueuedKernel(const c10::OperatorHandle& op, torch::jit::Stack&& operands, CallKind kind)
-      : op_(op), stack_(std::move(operands)), kind_(kind) {}
+  QueuedKernel(const c10::OperatorHandle& op, torch::jit::Stack&& operands, CallKey key)
+      : op_(op), stack_(std::move(operands)), key_(key) {}
 
   // Adds the next result. The caller sets its memory, or leaves that null if the call returns no tensor for the result.
   Reserved& add_result() {
@@ -38,7 +38,7 @@ class QueuedKernel final : public QueuedWork {
 
   c10::OperatorHandle op_;
   torch::jit::Stack stack_; // CPU aliases
-  CallKind kind_;
+  CallKey key_;
   c10::SmallVector<Reserved, 2> reserved_;
 
   void compute() override;

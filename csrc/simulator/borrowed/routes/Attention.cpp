@@ -49,7 +49,7 @@ int64_t _fused_sdp_choice(
   if (fused_attention_is_enabled(params) && can_compute(params)) {
     return static_cast<int64_t>(sdp::SDPBackend::overrideable);
   }
-  TORCH_CHECK(globalContext().userEnabledMathSDP(), attention_refusal());
+  TORCH_CHECK(globalContext().userEnabledMathSDP(), attention_error());
   return static_cast<int64_t>(sdp::SDPBackend::math);
 }
 

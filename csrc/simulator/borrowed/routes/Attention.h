@@ -26,7 +26,7 @@ int64_t _fused_sdp_choice(
 // The first function returns whether the fused kernel is switched on for such operands. The second one returns the
 // message of the error if no kernel that is switched on supports the operands. Both are in AttentionChoice.cpp.
 bool fused_attention_is_enabled(const sdp::sdp_params& params);
-const char* attention_refusal();
+const char* attention_error();
 
 inline constexpr const char* kNoViableAttention =
     "No viable backend for scaled_dot_product_attention was found. This is likely due to turning off both the math "

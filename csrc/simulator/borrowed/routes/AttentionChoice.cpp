@@ -10,7 +10,7 @@ bool fused_attention_is_enabled(const sdp::sdp_params&) {
   return globalContext().userEnabledOverrideableSDP();
 }
 
-const char* attention_refusal() {
+const char* attention_error() {
   return kNoViableAttention;
 }
 

@@ -2,7 +2,7 @@
 #include <cstring>
 #include <exception>
 
-#include "communicator.h"
+#include "occl/communicator.h"
 
 // The collectives of SharedCommunicator, in the stages that communicator.h describes.
 namespace occl {

@@ -1,4 +1,4 @@
-#include "communicator.h"
+#include "occl/communicator.h"
 
 #include <sched.h>
 #include <sys/stat.h>
@@ -166,7 +166,8 @@ Pipe& SharedCommunicator::pipe(int from, int to) const {
   return *reinterpret_cast<Pipe*>(pipes + to * (sizeof(Pipe) + pipeBytes_));
 }
 
-// Throws if this rank has given up: another rank could take the data of this collective for data of the one that failed.
+// Throws if this rank has given up: another rank could take the data of this collective for data of the one that
+// failed.
 void SharedCommunicator::checkStep() const {
   if (mailboxes_[rank_]->failed != 0) {
     throwFailed("An earlier collective of this rank failed");

@@ -3,16 +3,16 @@
 #include <atomic>
 #include <mutex>
 
-#include "mailbox.h"
+#include "occl/mailbox.h"
 #include "occl_transport.h"
 
 // LITERALINCLUDE START: SHARED RULES
 // The communicator of the ranks of one host. It moves the bytes through device memory that the ranks share
 // (orIpcGetMemHandle).
 //
-// Collectives: each rank has a mailbox with its plan (occl_transport.h), two halves for data, and two counters, `posted`
-// and `taken`. No other rank writes these. A collective runs in stages. In each stage a rank writes one chunk of its
-// data into one half, and the other ranks read this chunk:
+// Collectives: each rank has a mailbox with its plan (occl_transport.h), two halves for data, and two counters,
+// `posted` and `taken`. No other rank writes these. A collective runs in stages. In each stage a rank writes one chunk
+// of its data into one half, and the other ranks read this chunk:
 //
 //     stage k of the writer:  wait until all have taken stage k - 2; write the half k % 2; posted = k
 //     stage k of a reader:    wait until posted >= k for each rank; read; taken = k

@@ -1,4 +1,4 @@
-#include "mailbox.h"
+#include "occl/mailbox.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>

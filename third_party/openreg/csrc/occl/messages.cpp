@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "communicator.h"
+#include "occl/communicator.h"
 
 // Send and recv of SharedCommunicator, through the pipes.
 namespace occl {

@@ -1,10 +1,10 @@
 #include <type_traits>
 
-#include "float16.h"
+#include "occl/float16.h"
 #include "occl_transport.h"
 
-// Reductions on the calling thread. PyTorch's reductions would start an OpenMP team for each thread that waits for other
-// ranks.
+// Reductions on the calling thread. PyTorch's reductions would start an OpenMP team for each thread that waits for
+// other ranks.
 namespace occl {
 namespace {
 

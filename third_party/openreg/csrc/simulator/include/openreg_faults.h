@@ -33,13 +33,13 @@ typedef enum orFaultPoint {
 #define orFaultAnywhere 0xFFFu
 
 typedef enum orFaultAction {
-  /* The call returns `error`. But if a kernel of orLaunch, a copy or a fill meets the fault when it begins, it still
+  /* The call returns `error`. But if a kernel of orLaunch, a copy or a fill gets the fault when it begins, it still
    * runs; afterwards `error` is the failure of its stream, and nobody may rely on what it wrote. */
   orFaultFails = 0,
   orFaultDelays = 1, /* the call, or the stream, sleeps for `amount` nanoseconds first */
   orFaultSlows = 2,  /* a kernel, copy or fill takes `amount` times as long; `amount` is at least 1 */
   orFaultFlips = 3,  /* a copy or fill inverts one bit of what it wrote */
-  orFaultDrops = 4,  /* a message is never sent, and its sender is not told */
+  orFaultDrops = 4,  /* a message is never sent, and its sender gets no error */
   orFaultKills = 5,  /* the process ends with SIGKILL */
 } orFaultAction;
 

@@ -1,6 +1,6 @@
 #define USE_KINETO // PyTorch's header declares REGISTER_PRIVATEUSE1_PROFILER only with this macro
-#include "profiler/OpenRegKineto.h"
-#include "profiler/OpenRegProfilerStubs.h"
+#include "profiler/Kineto.h"
+#include "profiler/ProfilerStubs.h"
 
 #include <torch/csrc/profiler/standalone/privateuse1_profiler.h>
 

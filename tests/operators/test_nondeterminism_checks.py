@@ -1,7 +1,7 @@
 """``torch.use_deterministic_algorithms(True)`` raises for the operators that are nondeterministic on CUDA.
 
 The oracle is that function's own docstring: each of its entries about CUDA has a program here, which must raise. The
-docstring is wrong about three operators. CUDA's kernels decide there, as a GPU shows (cuda_answers/alerts.py).
+docstring is wrong about three operators. CUDA's kernels decide there, as a GPU shows (cuda_answers/nondeterminism.py).
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def test_every_entry_of_pytorchs_list_has_a_program_here() -> None:
 
 PROGRAMS = [(kernel, program) for programs in RAISES.values() for kernel, program in programs.items()]
 PROGRAMS += RAISES_TOO.items()
-if torch.__version__ >= "2.15":  # these versions no longer alert there
+if torch.__version__ >= "2.15":  # these versions no longer raise there
     PROGRAMS = [(kernel, program) for kernel, program in PROGRAMS if kernel != "upsample_bicubic2d_backward_out_cuda"]
 IDS = [f"{index}-{kernel.split()[0]}" for index, (kernel, _) in enumerate(PROGRAMS)]
 

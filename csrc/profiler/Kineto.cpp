@@ -2,7 +2,7 @@
 #define USE_KINETO
 #define FMT_HEADER_ONLY
 
-#include "profiler/OpenRegKineto.h"
+#include "profiler/Kineto.h"
 
 #include <fmt/format.h>
 #include <output_base.h>
@@ -15,7 +15,7 @@
 #include <string_view>
 #include <tuple>
 
-#include "profiler/OpenRegActivityRecorder.h"
+#include "profiler/ActivityRecorder.h"
 #include "runtime/OpenRegFunctions.h"
 #include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegStream.h"
@@ -26,7 +26,7 @@
 // For each profile Kineto makes a session, starts it and stops it. It tells the session which operators and which
 // ranges of the user the calling thread enters. At the end the session returns its events. Rules:
 //
-//   1. The times come from the same clock as those of the host's events: see OpenRegActivityRecorder.h.
+//   1. The times come from the same clock as those of the host's events: see ActivityRecorder.h.
 //   2. An event of the device is linked to its operator (`linked`). From these links PyTorch computes the device time
 //      of each operator. A range on a stream's lane, its row in the trace, is not linked, because its kernels would
 //      count twice. The ids of calls are metadata, because PyTorch would read the `id` of an event as the id of an
@@ -102,10 +102,38 @@ using Lane = std::pair<int, int64_t>;     // device, stream
 using Span = std::pair<int64_t, int64_t>; // begin, end
 
 // A kernel, copy or fill, as the trace shows it.
-struct Work {
+struct DeviceWork {
   int64_t call_begin; // the begin of the call that started the work, or of the work itself if it was not launched
   Lane lane;
   Span span;
+};
+
+// The calls of a recording, and which of them started work of the device.
+class Calls {
+ public:
+  explicit Calls(const std::vector<ActivityRecord>& records) {
+    for (const ActivityRecord& record : records) {
+      if (is_on_device(record)) {
+        starts_.insert(record.correlation);
+      } else {
+        calls_[record.id] = &record;
+      }
+    }
+  }
+
+  // Null: the call is not in the recording.
+  const ActivityRecord* find(uint64_t id) const {
+    const auto found = calls_.find(id);
+    return found != calls_.end() ? found->second : nullptr;
+  }
+
+  bool started_something(uint64_t id) const {
+    return starts_.contains(id);
+  }
+
+ private:
+  std::unordered_map<uint64_t, const ActivityRecord*> calls_;
+  std::set<uint64_t> starts_;
 };
 
 class Session final : public libkineto::IActivityProfilerSession {
@@ -157,43 +185,24 @@ class Session final : public libkineto::IActivityProfilerSession {
     };
     const std::set<int32_t> workers = device_threads();
     std::erase_if(recording_.records, [&](const auto& record) { return !is_within(record); });
-    std::unordered_map<uint64_t, const ActivityRecord*> calls;
-    std::set<uint64_t> starts; // the calls that started something
+    const Calls calls(recording_.records);
+    std::unordered_map<int32_t, std::vector<DeviceWork>> work; // by the thread that started it
     for (const ActivityRecord& record : recording_.records) {
-      if (is_on_device(record)) {
-        starts.insert(record.correlation);
-      } else {
-        calls[record.id] = &record;
-      }
-    }
-    std::unordered_map<int32_t, std::vector<Work>> work; // by the thread that started it
-    for (const ActivityRecord& record : recording_.records) {
-      const auto found = calls.find(record.correlation);
-      const ActivityRecord* call = found != calls.end() ? found->second : nullptr;
+      const ActivityRecord* const call = calls.find(record.correlation);
       const ActivityRecord& origin = call ? *call : record;
       GenericTraceActivity& event = add(record);
-      int64_t call_begin = time_of(origin.begin); // as the trace shows it
-      if (const auto* operation =
-              linked && origin.operation ? linked(static_cast<int32_t>(origin.operation)) : nullptr) {
-        event.linked = operation;
-        put_within(event, *operation, origin.thread == record.thread);
-        const int64_t begin = operation->timestamp();
-        call_begin = std::clamp(call_begin, begin, begin + operation->duration());
-      } else {
-        event.id = kNoOperator;
-      }
+      const int64_t call_begin = link(event, record, origin, linked);
       add_times(event, record, call ? &call_begin : nullptr);
-      const bool is_start = !is_on_device(record) && starts.contains(record.id);
-      if (is_start || (is_on_device(record) && call)) {
-        event.flow.id = static_cast<uint32_t>(is_start ? record.id : record.correlation);
-        event.flow.type = libkineto::kLinkAsyncCpuGpu;
-        event.flow.start = is_start;
-      }
       if (is_on_device(record)) {
+        if (call) {
+          add_flow(event, record.correlation, false);
+        }
         work[origin.began_on].push_back({call_begin, {event.device, event.resource}, {event.startTime, event.endTime}});
         if (!record.correlation && workers.contains(record.began_on)) {
           event.addMetadata("launched before the recording", true);
         }
+      } else if (calls.started_something(record.id)) {
+        add_flow(event, record.id, true);
       }
       logger.handleActivity(event);
     }
@@ -319,6 +328,32 @@ class Session final : public libkineto::IActivityProfilerSession {
     return event;
   }
 
+  // Links the event of `record` to the operator in which `origin` happened: the call that started the activity, or the
+  // activity itself. Returns the begin of `origin`, as the trace shows it.
+  int64_t link(
+      GenericTraceActivity& event,
+      const ActivityRecord& record,
+      const ActivityRecord& origin,
+      const libkineto::getLinkedActivityCallback& linked) const {
+    const int64_t origin_begin = time_of(origin.begin);
+    const auto* const operation = linked && origin.operation ? linked(static_cast<int32_t>(origin.operation)) : nullptr;
+    if (!operation) {
+      event.id = kNoOperator;
+      return origin_begin;
+    }
+    event.linked = operation;
+    put_within(event, *operation, origin.thread == record.thread);
+    const int64_t begin = operation->timestamp();
+    return std::clamp(origin_begin, begin, begin + operation->duration());
+  }
+
+  // Adds an end of the arrow from a call to the work that it started.
+  static void add_flow(GenericTraceActivity& event, uint64_t call, bool is_start) {
+    event.flow.id = static_cast<uint32_t>(call);
+    event.flow.type = libkineto::kLinkAsyncCpuGpu;
+    event.flow.start = is_start;
+  }
+
   // The device's own threads: those that ran work which other threads had launched, and neither called the device nor
   // entered an operator. What such a thread runs was launched. If no call is known, the call was before the recording.
   std::set<int32_t> device_threads() const {
@@ -342,7 +377,7 @@ class Session final : public libkineto::IActivityProfilerSession {
       libkineto::ActivityLogger& logger,
       const libkineto::getLinkedActivityCallback& linked,
       const std::vector<uint64_t>& ids,
-      std::vector<Work>& started) {
+      std::vector<DeviceWork>& started) {
     std::vector<const libkineto::ITraceActivity*> ranges;
     for (const uint64_t id : ids) {
       if (const auto* range = linked(static_cast<int32_t>(id))) {

@@ -34,7 +34,7 @@ struct ActivityRecord {
   int32_t began_on;   // the thread on which the activity began; differs from `thread` if it ended on another thread
   uint64_t operation; // the innermost operator on the thread `began_on`; 0: none
   // For copies and fills.
-  struct Place {
+  struct Endpoint {
     orMemoryType type;
     int device;
   } from, to;

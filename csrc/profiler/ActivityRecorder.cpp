@@ -1,4 +1,4 @@
-#include "profiler/OpenRegActivityRecorder.h"
+#include "profiler/ActivityRecorder.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>

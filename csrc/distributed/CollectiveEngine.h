@@ -14,9 +14,9 @@
 #include <vector>
 
 // LITERALINCLUDE START: ENGINE
-// An engine moves the bytes between ranks. ProcessGroupOCCL turns each call of torch.distributed into a Request, and
-// gives the Request to an engine when the communication stream reaches it. The engine knows nothing about streams. It
-// gets the data as CPU tensors.
+// An engine moves the bytes between ranks. ProcessGroupOCCL turns each call of torch.distributed into a
+// CollectiveRequest, and gives it to an engine when the communication stream reaches it. The engine knows nothing about
+// streams. It gets the data as CPU tensors.
 //
 // Rule: start() returns at once. `done` is called exactly once, on any thread: with nullptr when the outputs are
 // complete and the inputs may change, or with the failure. If start() waited, it would delay the host functions of all
@@ -25,7 +25,7 @@ namespace c10d::openreg {
 
 using occl::Verb;
 
-struct Reduction {
+struct CollectiveReduction {
   ReduceOp::RedOpType op = ReduceOp::UNUSED; // SUM, PRODUCT, MIN or MAX
   int64_t divisor = 1;                       // the result is divided by this number (AVG of integers)
   double factor = 1;                         // the inputs are multiplied by this number (PREMUL_SUM, AVG) ...
@@ -34,14 +34,14 @@ struct Reduction {
 
 // The tensors are flat CPU tensors over the device's bytes. occl.h says which tensors each verb has. The input and the
 // output of an allreduce, a reduce and a broadcast are the same bytes.
-struct Request {
+struct CollectiveRequest {
   Verb verb;
   OpType type;           // the function that was called; the ranks compare it
   uint64_t sequence = 0; // the same on all ranks; send and recv are numbered for each peer and direction
   int root = -1;
   std::vector<at::Tensor> inputs;
   std::vector<at::Tensor> outputs;
-  Reduction reduction{};
+  CollectiveReduction reduction{};
   std::chrono::milliseconds timeout{};
   c10::DeviceIndex device = 0;
   std::vector<int64_t> shape; // the shape of the user's tensor, for messages
@@ -50,14 +50,14 @@ struct Request {
   int source = -1; // the sender; the engine sets it in recv
 };
 
-class Engine {
+class CollectiveEngine {
  public:
   // The failure is an occl::Error, which tells a timeout and a mismatch of two ranks' calls from other failures, or any
   // other exception.
   using Done = std::function<void(std::exception_ptr)>;
 
-  virtual ~Engine() = default;
-  virtual void start(std::shared_ptr<Request> request, Done done) = 0;
+  virtual ~CollectiveEngine() = default;
+  virtual void start(std::shared_ptr<CollectiveRequest> request, Done done) = 0;
   // Makes all pending requests fail, and all requests that are started later.
   virtual void abort() = 0;
 };
@@ -73,17 +73,17 @@ struct Ranks {
 
 // Makes the engine of a new group. OCCL_TRANSPORT and the hosts of the ranks decide which engine it is. Waits for the
 // other ranks.
-std::shared_ptr<Engine> make_engine(
+std::shared_ptr<CollectiveEngine> make_engine(
     const c10::intrusive_ptr<Store>& store, int rank, int size, std::chrono::milliseconds timeout);
 
 // Adds a transport for ranks that share no memory, under its name in OCCL_TRANSPORT. To be called while the library is
 // loaded.
-using MakeEngine = std::shared_ptr<Engine> (*)(const Ranks& ranks);
+using MakeEngine = std::shared_ptr<CollectiveEngine> (*)(const Ranks& ranks);
 void register_transport(const char* name, MakeEngine make);
 
-// Sets a function that gets each new engine, and returns the engine that the group uses in its place. To be called while
-// the library is loaded.
-using WrapEngine = std::shared_ptr<Engine> (*)(std::shared_ptr<Engine> engine);
+// Sets a function that gets each new engine, and returns the engine that the group uses in its place. To be called
+// while the library is loaded.
+using WrapEngine = std::shared_ptr<CollectiveEngine> (*)(std::shared_ptr<CollectiveEngine> engine);
 void set_engine_wrapper(WrapEngine wrap);
 
 } // namespace c10d::openreg

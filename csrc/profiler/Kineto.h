@@ -8,7 +8,7 @@
 
 namespace c10::openreg {
 
-// The plugin of Kineto: see OpenRegKineto.cpp. Registered with PyTorch.
+// The plugin of Kineto: see Kineto.cpp. Registered with PyTorch.
 class OpenRegProfiler final : public libkineto::IActivityProfiler {
  public:
   const std::string& name() const override {

@@ -1,4 +1,4 @@
-#include "profiler/OpenRegUtilization.h"
+#include "profiler/Utilization.h"
 
 #include <openreg_activity.h>
 

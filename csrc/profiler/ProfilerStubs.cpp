@@ -1,4 +1,4 @@
-#include "profiler/OpenRegProfilerStubs.h"
+#include "profiler/ProfilerStubs.h"
 
 #include <c10/util/ApproximateClock.h>
 
@@ -12,13 +12,13 @@ namespace {
 
 class ProfilerStubs final : public torch::profiler::impl::ProfilerStubs {
  public:
-  using Event = torch::profiler::impl::ProfilerVoidEventStub;
+  using VoidEvent = torch::profiler::impl::ProfilerVoidEventStub;
 
   bool enabled() const override {
     return true;
   }
 
-  void record(DeviceIndex* device, Event* event, int64_t* cpu_ns) const override {
+  void record(DeviceIndex* device, VoidEvent* event, int64_t* cpu_ns) const override {
     const DeviceIndex current = current_device();
     if (device) {
       *device = current;
@@ -34,7 +34,7 @@ class ProfilerStubs final : public torch::profiler::impl::ProfilerStubs {
   }
 
   // The time between the events in microseconds. Waits for both.
-  float elapsed(const Event* start, const Event* end) const override {
+  float elapsed(const VoidEvent* start, const VoidEvent* end) const override {
     OPENREG_CHECK(orEventSynchronize(handle_of(start)));
     OPENREG_CHECK(orEventSynchronize(handle_of(end)));
     float milliseconds = 0;
@@ -59,7 +59,7 @@ class ProfilerStubs final : public torch::profiler::impl::ProfilerStubs {
   void rangePop() const override {}
 
  private:
-  static orEvent_t handle_of(const Event* event) {
+  static orEvent_t handle_of(const VoidEvent* event) {
     return static_cast<orEvent_t>(event->get());
   }
 };
