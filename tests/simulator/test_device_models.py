@@ -33,8 +33,8 @@ def test_the_promised_models_exist() -> None:
 @pytest.mark.parametrize("name", _models.names())
 def test_every_value_and_every_restriction_has_a_source(name: str) -> None:
     model = _models.find(name)
-    entries = [*model.properties.values(), *model.absent_dtypes, *model.missing_operators, *model.refusals]
-    entries += [each for each in (model.tf32, model.alerts, model.only_operators) if each]
+    entries = [*model.properties.values(), *model.absent_dtypes, *model.missing_operators, *model.restrictions]
+    entries += [each for each in (model.tf32, model.nondeterminism_checks, model.only_operators) if each]
     assert entries and all(len(each["source"]) > 10 or each["source"] == "this project" for each in entries)
 
 
@@ -63,7 +63,7 @@ def test_a_user_can_write_a_model_file(tmp_path: Path) -> None:
     for text, sentence in (
         ('{"properties": {"nam": {"value": 1, "source": "me"}}}', "unknown property 'nam'. Did you mean 'name'?"),
         ('{"properties": {"name": {"value": "x"}}}', "gives no source for the property 'name'"),
-        ('{"alerts": {"value": false}}', "gives no source for alerts"),
+        ('{"nondeterminism_checks": {"value": false}}', "gives no source for nondeterminism_checks"),
         ('{"propertys": {}}', "has the unknown key 'propertys'"),
         ("{", "cannot be read"),
         ("[]", "mine.json is not a JSON object"),
@@ -112,27 +112,28 @@ def test_a_user_can_write_a_model_file(tmp_path: Path) -> None:
             'has no "message" in an entry of missing_operators',
         ),
         (
-            '{"refusals": [{"operators": ["aten::mm"], "argument": "self", "dtypes": ["bool"], "source": "me"}]}',
-            'has an entry of refusals with neither a "kernel" nor a "message"',
+            '{"restrictions": [{"operators": ["aten::mm"], "argument": "self", "dtypes": ["bool"], "source": "me"}]}',
+            'has an entry of restrictions with neither a "kernel" nor a "message"',
         ),
         (
-            '{"refusals": [{"operators": ["aten::mm"], "argument": "self", "dtypes": ["bool"], "kernel": "k", '
+            '{"restrictions": [{"operators": ["aten::mm"], "argument": "self", "dtypes": ["bool"], "kernel": "k", '
             '"message": "m", "source": "me"}]}',
-            'has an entry of refusals with a "kernel" and also a "message" or an "error": the kernel determines both',
+            'has an entry of restrictions with a "kernel" and also a "message" or an "error": '
+            "the kernel determines both",
         ),
         (
-            '{"refusals": [{"operators": ["aten::mm"], "argument": "self", "dtypes": [], "kernel": "k", '
+            '{"restrictions": [{"operators": ["aten::mm"], "argument": "self", "dtypes": [], "kernel": "k", '
             '"source": "me"}]}',
-            'has no dtypes in an entry of refusals: the list "dtypes" is empty',
+            'has no dtypes in an entry of restrictions: the list "dtypes" is empty',
         ),
         (
-            '{"refusals": [{"operators": ["aten::mm"], "argument": "self", "dtypes": ["bool"], "kernel": "k", '
+            '{"restrictions": [{"operators": ["aten::mm"], "argument": "self", "dtypes": ["bool"], "kernel": "k", '
             '"when": {"mat2": ["bool"]}, "source": "me"}]}',
-            'has a "when" in an entry of refusals that is not written as {"argument": "reduce", "values": ["prod"]}',
+            'has a "when" in an entry of restrictions that is not written as {"argument": "reduce", "values": ["prod"]}',
         ),
         (
-            '{"refusals": [{"operator": ["aten::mm"], "source": "me"}]}',
-            "unknown word in an entry of refusals: 'operator'. Did you mean 'operators'?",
+            '{"restrictions": [{"operator": ["aten::mm"], "source": "me"}]}',
+            "unknown word in an entry of restrictions: 'operator'. Did you mean 'operators'?",
         ),
         (
             '{"only_operators": {"operators": [], "message": "no", "source": "me"}}',
@@ -179,7 +180,7 @@ def test_an_unknown_operator_of_a_model_file_gives_the_closest_one(tmp_path: Pat
         (
             "aten::linear",
             {"argument": "input"},
-            "has refusals of 'aten::linear', which PyTorch composes of other operators on this device. Refuse the "
+            "has restrictions of 'aten::linear', which PyTorch composes of other operators on this device. Refuse the "
             "operators that it calls, or name it in missing_operators.",
         ),
     ],
@@ -189,7 +190,7 @@ def test_a_row_that_no_operator_could_obey_is_refused_and_changes_nothing(
 ) -> None:
     mine = tmp_path / "mine.json"
     default = {"operators": [operator], "argument": "self", "dtypes": ["bool"], "kernel": "k", "source": "me"}
-    mine.write_text(json.dumps({"refusals": [default | row]}))
+    mine.write_text(json.dumps({"restrictions": [default | row]}))
     code = f"""{ERROR}
 from pathlib import Path
 print(error(lambda: openreg.device_model(Path({str(mine)!r}))))
@@ -220,7 +221,7 @@ def test_a_refusal_may_hold_for_some_values_of_another_argument(tmp_path: Path) 
         },
     ]
     mine = tmp_path / "mine.json"
-    mine.write_text(json.dumps({"refusals": rows}))
+    mine.write_text(json.dumps({"restrictions": rows}))
     code = f"""{ERROR}
 x, index = torch.ones(2, device=d), torch.tensor([0, 1], device=d)
 print(error(lambda: x.scatter_reduce(0, index, x, "sum")), error(lambda: x.scatter_reduce(0, index, x, "prod")))
@@ -262,7 +263,7 @@ def test_models_of_the_same_name_in_two_folders_are_two_models(tmp_path: Path) -
     for folder, dtype in (("a", "bool"), ("b", "int8")):
         row = {"operators": ["aten::mm"], "argument": "self", "dtypes": [dtype], "kernel": "k", "source": "me"}
         (tmp_path / folder).mkdir()
-        (tmp_path / folder / "mine.json").write_text(json.dumps({"refusals": [row]}))
+        (tmp_path / folder / "mine.json").write_text(json.dumps({"restrictions": [row]}))
     code = f"""
 openreg.device_model({str(tmp_path / "a" / "mine.json")!r})
 openreg.device_model({str(tmp_path / "a" / "mine.json")!r})
@@ -371,7 +372,7 @@ def test_the_command_lists_and_compares() -> None:
     assert all(name in command().stdout for name in _models.names())
     shown = command("cuda-t4", "--sources").stdout
     assert "Tesla T4" in shown and "arch_traits.cuh, sm_750_traits" in shown and "Blas.cpp" in shown
-    assert "allocation_alignment              512 bytes" in shown and "alerts of nondeterminism" in shown
+    assert "allocation_alignment              512 bytes" in shown and "nondeterminism checks" in shown
     rows = dict(line.split(maxsplit=1) for line in command("cuda-t4", "cuda-h100").stdout.splitlines()[1:])
     assert rows["total_memory"].split() == ["14.8", "GiB", "79.2", "GiB"] and rows["major"].split() == ["7", "9"]
     wrong = command("cuda-t5")
@@ -390,7 +391,7 @@ from tests.simulator.device_models.cells import pin
 from tests.support.sample_inputs import sample_inputs
 pin(openreg.get_device_capability())
 from torch.testing._internal.common_methods_invocations import op_db
-refusals = ("not implemented for", "Could not run", "is not supported", "only supported on CUDA", "not supported for",
+messages = ("not implemented for", "Could not run", "is not supported", "only supported on CUDA", "not supported for",
     "Cannot convert ScalarType")
 def is_refused(op, dtype):
     def run():
@@ -399,7 +400,7 @@ def is_refused(op, dtype):
             moved = sample.transform(lambda value: value.to(d) if isinstance(value, torch.Tensor) else value)
             op(moved.input, *moved.args, **moved.kwargs)
     message = error(run)
-    return any(words in message for words in refusals)
+    return any(words in message for words in messages)
 refused = {op.name for op in op_db if set(op.dtypes) - set(op.dtypesIfCUDA)}
 wrong = []
 for op in op_db:
@@ -430,7 +431,7 @@ def test_the_other_cards_refuse_the_same_except_for_products_of_float8(model: st
         for name in (model, "cuda-a100")
     )
     assert card["like"] == a100["like"]
-    assert {name.split(".")[0] for refusal in card["refusals"] for name in refusal["operators"]} <= {
+    assert {name.split(".")[0] for each in card["restrictions"] for name in each["operators"]} <= {
         "aten::_scaled_mm",
         "aten::_scaled_mm_v2",
     }
@@ -473,7 +474,7 @@ print(json.dumps({{op.formatted_name: sorted(map(str, op.dtypesIfCUDA)) for op i
 
 @pytest.mark.slow
 def test_only_attention_lacks_a_dtype_on_older_cards() -> None:
-    """The models of CUDA cards can share their refusals of dtypes.
+    """The models of CUDA cards can share their restrictions of dtypes.
 
     By OpInfo only two operators lack a dtype on older cards. The CPU, whose kernels the device runs, has neither.
     """
@@ -820,10 +821,10 @@ def test_strict_refuses_what_the_others_refuse() -> None:
     for name in _models.names():
         other = _models.find(name)
         if name not in ("minimal", "strict"):
-            assert all(each in strict.refusals for each in other.refusals)
+            assert all(each in strict.restrictions for each in other.restrictions)
             assert all(each in strict.missing_operators for each in other.missing_operators)
             assert all(each in strict.absent_dtypes for each in other.absent_dtypes)
-    for entries in (strict.refusals, strict.missing_operators, strict.absent_dtypes):
+    for entries in (strict.restrictions, strict.missing_operators, strict.absent_dtypes):
         assert all(entries.count(each) == 1 for each in entries)
 
 

@@ -56,14 +56,14 @@ DTYPES = (
 _ENTRIES = {  # kind of entry -> the words that an entry must have besides "source", and those that it may have
     "properties": (("value",), ()),
     "tf32": (("value",), ()),
-    "alerts": (("value",), ()),
+    "nondeterminism_checks": (("value",), ()),
     "only_operators": (("operators", "message"), ()),
     "absent_dtypes": (("dtype", "error", "message"), ()),
     "missing_operators": (("operators", "message"), ()),
-    "refusals": (("operators", "argument", "dtypes"), ("kernel", "message", "error", "when")),
+    "restrictions": (("operators", "argument", "dtypes"), ("kernel", "message", "error", "when")),
 }
-_RESTRICTIONS = ("absent_dtypes", "missing_operators", "refusals")
-_KEYS = ("about", "like", "properties", "tf32", "alerts", "only_operators", *_RESTRICTIONS)
+_RESTRICTIONS = ("absent_dtypes", "missing_operators", "restrictions")
+_KEYS = ("about", "like", "properties", "tf32", "nondeterminism_checks", "only_operators", *_RESTRICTIONS)
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,11 @@ class Model:
     about: str = ""
     properties: dict[str, dict[str, Any]] = field(default_factory=dict)  # name -> value, source
     tf32: dict[str, Any] | None = None
-    alerts: dict[str, Any] | None = None  # whether torch.use_deterministic_algorithms makes operators raise, as on CUDA
+    nondeterminism_checks: dict[str, Any] | None = None  # torch.use_deterministic_algorithms raises, as on CUDA
     only_operators: dict[str, Any] | None = None
     absent_dtypes: tuple[dict[str, Any], ...] = ()
     missing_operators: tuple[dict[str, Any], ...] = ()
-    refusals: tuple[dict[str, Any], ...] = ()
+    restrictions: tuple[dict[str, Any], ...] = ()
 
     @property
     def numbers(self) -> dict[str, Any]:
@@ -98,13 +98,13 @@ class Model:
     @property
     def operators(self) -> list[str]:
         """The names of all operators that the model's restrictions name."""
-        entries = [*self.missing_operators, *self.refusals, *([self.only_operators] if self.only_operators else [])]
+        entries = [*self.missing_operators, *self.restrictions, *([self.only_operators] if self.only_operators else [])]
         return [name for each in entries for name in each["operators"]]
 
     @property
     def restricted(self) -> bool:
         """Whether the model refuses any operator or dtype."""
-        return bool(self.only_operators or self.absent_dtypes or self.missing_operators or self.refusals)
+        return bool(self.only_operators or self.absent_dtypes or self.missing_operators or self.restrictions)
 
 
 def text(name: str, value: Any) -> str:
@@ -148,7 +148,7 @@ def find(name: str | os.PathLike[str]) -> Model:
 def find_for_this_torch(name: str | os.PathLike[str]) -> Model:
     """As ``find``. Also raises ValueError for an operator or an argument that this process's PyTorch does not have.
 
-    Raises ValueError for an entry of ``refusals`` with an operator that PyTorch composes of other operators.
+    Raises ValueError for an entry of ``restrictions`` with an operator that PyTorch composes of other operators.
     """
     import torch
 
@@ -162,7 +162,7 @@ def find_for_this_torch(name: str | os.PathLike[str]) -> Model:
                 f"The device model {name} has the unknown operator {operator!r}.{hint} An operator is written with its "
                 "overload, such as 'aten::add.Tensor', and PyTorch must know it when the model is chosen."
             )
-    for each in model.refusals:
+    for each in model.restrictions:
         for operator in each["operators"]:
             schema = torch._C._get_schema(*(operator.split(".") if "." in operator else (operator, "")))
             known = [argument.name for argument in schema.arguments]
@@ -170,8 +170,8 @@ def find_for_this_torch(name: str | os.PathLike[str]) -> Model:
                 _check_word(word, known, f"argument of {operator}:", str(name))
             if _is_composed(operator):
                 raise ValueError(
-                    f"The device model {name} has refusals of {operator!r}, which PyTorch composes of other operators "
-                    "on this device. Refuse the operators that it calls, or name it in missing_operators."
+                    f"The device model {name} has restrictions of {operator!r}, which PyTorch composes of other "
+                    "operators on this device. Refuse the operators that it calls, or name it in missing_operators."
                 )
     return model
 
@@ -203,11 +203,11 @@ def _read(path: str, name: str, readers: tuple[str, ...] = ()) -> Model:
         data.get("about", ""),
         data.get("properties", {}),
         data.get("tf32"),
-        data.get("alerts"),
+        data.get("nondeterminism_checks"),
         data.get("only_operators"),
         tuple(data.get("absent_dtypes", ())),
         tuple(data.get("missing_operators", ())),
-        tuple(data.get("refusals", ())),
+        tuple(data.get("restrictions", ())),
     )
     return _joined(own, model)
 
@@ -249,10 +249,10 @@ def _check(data: object, path: str) -> None:
         _check_word(word, PROPERTIES, "property", path)
         _check_entry("properties", each, f"the property {word!r}", path)
         _check_property(word, each["value"], path)
-    for kind in ("tf32", "alerts", "only_operators"):
+    for kind in ("tf32", "nondeterminism_checks", "only_operators"):
         if kind in data:
             _check_entry(kind, data[kind], kind, path)
-    for kind in ("tf32", "alerts"):
+    for kind in ("tf32", "nondeterminism_checks"):
         if kind in data and not isinstance(data[kind]["value"], bool):
             raise ValueError(
                 f"The device model {path} has {data[kind]['value']!r} as {kind}, which must be true or false."
@@ -262,15 +262,15 @@ def _check(data: object, path: str) -> None:
     for kind in _RESTRICTIONS:
         for each in data.get(kind, ()):
             _check_entry(kind, each, f"an entry of {kind}", path)
-    for each in data.get("refusals", ()):
+    for each in data.get("restrictions", ()):
         if "kernel" not in each and "message" not in each:
             raise ValueError(
-                f'The device model {path} has an entry of refusals with neither a "kernel" nor a "message".'
+                f'The device model {path} has an entry of restrictions with neither a "kernel" nor a "message".'
             )
         if "kernel" in each and ("message" in each or "error" in each):
             raise ValueError(
-                f'The device model {path} has an entry of refusals with a "kernel" and also a "message" or an "error": '
-                "the kernel determines both."
+                f'The device model {path} has an entry of restrictions with a "kernel" and also a "message" or an '
+                '"error": the kernel determines both.'
             )
 
 
@@ -346,11 +346,11 @@ def _joined(first: Model, second: Model) -> Model:
         first.about,
         {**second.properties, **first.properties},
         first.tf32 or second.tf32,
-        first.alerts or second.alerts,
+        first.nondeterminism_checks or second.nondeterminism_checks,
         first.only_operators or second.only_operators,
         _without_equals(first.absent_dtypes + second.absent_dtypes),
         _without_equals(first.missing_operators + second.missing_operators),
-        _without_equals(first.refusals + second.refusals),
+        _without_equals(first.restrictions + second.restrictions),
     )
 
 

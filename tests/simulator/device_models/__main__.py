@@ -262,7 +262,7 @@ CONDITIONAL: tuple[tuple[str, str, list[str], str, str, Condition], ...] = (
         {"argument": "driver", "values": ["gelsy", "gelsd", "gelss"]},
     ),
 )
-# Kernel of KERNELS or BOTH_LACK -> the condition of its refusals.
+# Kernel of KERNELS or BOTH_LACK -> the condition of its restrictions.
 WHEN: dict[str, Condition] = {
     "cuda_scatter_gather_base_kernel_func": {"argument": "reduce", "values": ["prod", "mean", "amax", "amin"]},
     "mse_cuda": {"argument": "target", "values": INTEGERS},
@@ -362,7 +362,7 @@ def cells(capability: str) -> dict[str, dict[str, list[str]]]:
 
 
 def cuda() -> dict[str, object]:
-    refusals = []
+    restrictions = []
     rows_of_kernels = ((*row, WHEN.get(row[3])) for row in (*KERNELS, *BOTH_LACK))
     for operators, argument, dtypes, kernel, source, condition in (*rows_of_kernels, *CONDITIONAL):
         text = (
@@ -372,25 +372,26 @@ def cuda() -> dict[str, object]:
         )
         operators = [f"aten::{name}" for name in operators.split()]
         when = {"when": condition} if condition else {}
-        refusals.append(
+        restrictions.append(
             {"operators": operators, "argument": argument, "dtypes": dtypes, **when, **text, "source": source}
         )
     return {
         "about": "What CUDA lacks and the CPU has. Made by `python -m tests.simulator.device_models`.",
         "properties": {"allocation_alignment": {"value": 512, "source": "c10/core/AllocatorConfig.h: kMinBlockSize"}},
-        "alerts": {
+        "nondeterminism_checks": {
             "value": True,
-            "source": "the docstring of torch.use_deterministic_algorithms, whose operators are in NondeterminismChecks.cpp",
+            "source": "the docstring of torch.use_deterministic_algorithms, "
+            "whose operators are in NondeterminismChecks.cpp",
         },
         "missing_operators": [{"operators": missing("CUDA"), "message": NO_KERNEL, "source": YAML}],
-        "refusals": refusals,
+        "restrictions": restrictions,
     }
 
 
 def mps() -> dict[str, object]:
     return {
         "about": "What MPS lacks and the CPU has. Made by `python -m tests.simulator.device_models`.",
-        "alerts": {
+        "nondeterminism_checks": {
             "value": False,
             "source": "the docstring of torch.use_deterministic_algorithms, which names CUDA's tensors alone; so "
             "aten/src/ATen/native/mps/operations/Pad.mm asks nothing where native/cuda/ReflectionPad.cu alerts",

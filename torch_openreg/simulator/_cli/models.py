@@ -20,7 +20,7 @@ def restrictions(model: _models.Model) -> list[tuple[str, str]]:
     for each in model.missing_operators:
         names = [name.removeprefix("aten::") for name in each["operators"]]
         rows.append((f"{len(names)} operators are missing: {', '.join(names)}", each["source"]))
-    for each in model.refusals:
+    for each in model.restrictions:
         listed = ", ".join(name.removeprefix("aten::") for name in each["operators"])
         rows.append((f"{listed}: no {', '.join(each['dtypes'])}", each["source"]))
     return rows
@@ -41,9 +41,12 @@ def show(model: _models.Model, sources: bool) -> None:
     if model.tf32 and model.rounds_to_tf32:
         words = "rounded to TensorFloat-32 in convolutions, and in matrix products where the program allows it"
         print(f"  {'float32':<34}{words}" + (f"\n      {model.tf32['source']}" if sources else ""))
-    if model.alerts:
-        words = "as on CUDA" if model.alerts["value"] else "none"
-        print(f"  {'alerts of nondeterminism':<34}{words}" + (f"\n      {model.alerts['source']}" if sources else ""))
+    if model.nondeterminism_checks:
+        words = "as on CUDA" if model.nondeterminism_checks["value"] else "none"
+        print(
+            f"  {'nondeterminism checks':<34}{words}"
+            + (f"\n      {model.nondeterminism_checks['source']}" if sources else "")
+        )
     for what, source in restrictions(model):
         print(f"  {what}" + (f"\n      {source}" if sources else ""))
 
@@ -56,11 +59,16 @@ def compare(models: Sequence[_models.Model]) -> None:
         if any(value != values[0] for value in values):
             rows.append((name, *(_models.text(name, value) for value in values)))
     rows.append(("TensorFloat-32", *("yes" if model.rounds_to_tf32 else "no" for model in models)))
-    rows.append(("alerts of nondeterminism", *("no" if m.alerts and not m.alerts["value"] else "yes" for m in models)))
+    rows.append(
+        (
+            "nondeterminism checks",
+            *("no" if m.nondeterminism_checks and not m.nondeterminism_checks["value"] else "yes" for m in models),
+        )
+    )
     rows.append(("dtypes that are absent", *(", ".join(e["dtype"] for e in m.absent_dtypes) or "-" for m in models)))
     missing = [len({name for each in model.missing_operators for name in each["operators"]}) for model in models]
     rows.append(("operators that are missing", *map(str, missing)))
-    refused = [len({(n, t) for e in m.refusals for n in e["operators"] for t in e["dtypes"]}) for m in models]
+    refused = [len({(n, t) for e in m.restrictions for n in e["operators"] for t in e["dtypes"]}) for m in models]
     rows.append(("pairs of operator and dtype that are refused", *map(str, refused)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:

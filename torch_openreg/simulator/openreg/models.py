@@ -42,7 +42,7 @@ def device_model(name: str | os.PathLike[str] | None) -> None:
     is a limit, and is not reserved. Does not synchronise.
 
     Raises RuntimeError after the first use of a device. Raises RuntimeError for a second model if the first one refuses
-    something, because the operators of the process keep their refusals. Raises ValueError for an unknown name of
+    something, because the operators of the process keep their restrictions. Raises ValueError for an unknown name of
     a model or of an operator in its file; the message has the closest known name.
     """
     _choose(None if name is None else _models.find_for_this_torch(name))
@@ -59,7 +59,9 @@ def _choose(model: _models.Model | None, restrict: bool = True) -> None:
     module = getattr(torch, device_type, None)  # None while the module is attached: OPENREG_MODEL
     if module is not None and hasattr(module, "_cached_device_count"):
         module._cached_device_count = None
-    _C._set_nondeterminism_checks(model is None or model.alerts is None or model.alerts["value"])
+    _C._set_nondeterminism_checks(
+        model is None or model.nondeterminism_checks is None or model.nondeterminism_checks["value"]
+    )
     _current = model
     if model is None:
         facts.pop("model", None)
@@ -102,7 +104,7 @@ def _restrict(model: _models.Model) -> None:
         message = each["message"].replace("{commit}", torch.version.git_version or "")
         for operator in each["operators"]:
             rows[operator].append(("", [], always, 0, message.replace("{operator}", operator)))
-    for each in model.refusals:
+    for each in model.restrictions:
         message = each.get("message") or f"\"{each['kernel']}\" not implemented for '{{dtype}}'"
         row = (
             each["argument"],
@@ -120,8 +122,8 @@ def _restrict(model: _models.Model) -> None:
         rows["aten::view.dtype"].append(("dtype", [dtype], always, error, each["message"]))
         if each["dtype"] == "float64":
             _upstream.apply(PRINTING)
-    for operator, refusals in rows.items():
-        _C._refuse(_name_of(operator), refusals)
+    for operator, restrictions in rows.items():
+        _C._refuse(_name_of(operator), restrictions)
     if model.rounds_to_tf32:
         for operator, arguments, convolution in _TF32:
             _C._round_to_tf32(_name_of(operator), list(arguments), convolution)
