@@ -33,6 +33,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["OPENREG_EXECUTION"] = mode
     if device := config.getoption("--device"):
         os.environ["TEST_DEVICE"] = device
+    # For each new cache, inductor compiles and runs programs to learn which vector instructions work. They all do.
+    os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
     config.addinivalue_line(
         "markers",
         "slow: one of the tests that take most of the time; `make test` leaves them out, `make test-all` does not",

@@ -56,6 +56,7 @@ def test_several_threads_add_with_atens_kernel_and_not_atomically_as_on_the_cpu(
     code = """
         from torch._inductor.utils import run_and_get_code
 
+        torch._inductor.config.force_disable_caches = True
         torch.set_num_threads(2)
         operands = torch.zeros(7), torch.arange(100_000) % 7, torch.randn(100_000)
         results = []
@@ -67,7 +68,7 @@ def test_several_threads_add_with_atens_kernel_and_not_atomically_as_on_the_cpu(
             results.append(result.cpu())
         assert torch.equal(*results)
     """
-    assert output_of(python(code, TORCHINDUCTOR_FORCE_DISABLE_CACHES="1")) == "True False\nTrue False"
+    assert output_of(python(code)) == "True False\nTrue False"
 
 
 @pytest.mark.slow
@@ -122,7 +123,7 @@ def test_import_torch_imports_nothing_of_the_compiler(python: Run) -> None:
         compiler = ("torch._dynamo", "torch._inductor", "torch_openreg._dynamo", "torch_openreg.simulator.inductor")
         print([name for name in sys.modules if name.startswith(compiler)])
     """
-    assert output_of(python(code)) == "[]"
+    assert output_of(python(code, imports=())) == "[]"
 
 
 # ---- what a compiled kernel promises -------------------------------------------------------------------------------
@@ -386,6 +387,7 @@ CACHED = """
     import torch._inductor.codegen.common
     from torch_openreg.simulator.inductor import _config
 
+    torch._functorch.config.enable_autograd_cache = False
     SETTINGS
     x = torch.ones(3, device=DEVICE, requires_grad=True)
     torch.compile(lambda x: (x * 3).sin())(x).sum().backward()
@@ -397,7 +399,7 @@ CACHED = """
 def test_a_second_process_finds_the_graph_in_the_cache_but_not_after_what_it_depends_on_has_changed(
     python: Run, tmp_path: Path
 ) -> None:
-    cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
+    cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     one = CACHED.replace("SETTINGS", "torch.set_num_threads(1)")
     two = CACHED.replace("SETTINGS", "torch.set_num_threads(2)")
     version = CACHED.replace("SETTINGS", 'torch.set_num_threads(1); _config.version = "another"')

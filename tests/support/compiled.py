@@ -10,7 +10,7 @@ from typing import Any
 
 import programs
 import pytest
-from programs import Done, Run
+from programs import COMPILER, Done, Run
 
 ROOT = Path(__file__).parents[2]
 MODES = pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
@@ -19,9 +19,10 @@ MODES = pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 def runner(program: Path, head: str, **environment: str) -> Run:
     """A function that writes ``head`` and its argument to the file ``program`` and runs the file in a new process."""
 
-    def run(code: str, **variables: str) -> Done:
+    def run(code: str, **variables: Any) -> Done:
         program.write_text(head + textwrap.dedent(code))
-        return programs.run(sys.executable, program, cwd=ROOT, **(environment | variables))
+        settings: dict[str, Any] = {"imports": COMPILER} | environment | variables
+        return programs.run(sys.executable, program, cwd=ROOT, **settings)
 
     return run
 
@@ -33,7 +34,9 @@ def output_of(result: Done) -> str:
 
 def reports(inductor_cache: Path, *options: str, **variables: str) -> list[dict[str, Any]]:
     command = (sys.executable, "-m", "tests.compile.compile_programs", "--json", *options)
-    result = programs.run(*command, cwd=ROOT, TORCHINDUCTOR_CACHE_DIR=str(inductor_cache), **variables)
+    result = programs.run(
+        *command, cwd=ROOT, imports=COMPILER, TORCHINDUCTOR_CACHE_DIR=str(inductor_cache), **variables
+    )
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 

@@ -8,7 +8,6 @@ starts in tens of milliseconds and not in a second.
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import importlib.util
 import json
@@ -43,8 +42,13 @@ SAFE_PATH = getattr(sys.flags, "safe_path", False)
 # Variables that Python and torch do not read while they start.
 LATE = re.compile(
     "OPENREG|OCCL_|MASTER_|PYTEST_|BACKEND_AUTOLOAD"
-    "|^(CUDA_VISIBLE_DEVICES|HOME|PY_COLORS|PYTHONPATH|TEST_DEVICE|TORCHINDUCTOR_CACHE_DIR|USERPROFILE)$"
+    "|^(ARTIFACTS?|CUDA_VISIBLE_DEVICES|HOME|LOADS|PY_COLORS|PYTHONPATH|TEST_DEVICE|TORCHINDUCTOR_CACHE_DIR|USERPROFILE)$"
 )
+
+# What the backend reads when it is loaded. It reads the other variables of the device when the device starts.
+LOADING = ("TORCH_DEVICE_BACKEND_AUTOLOAD", "TORCH_OPENREG_AS", "TORCH_OPENREG_AUTOLOAD")
+# The modules of torch.compile. They take three times as long as torch.
+COMPILER = ("torch", "torch._inductor.compile_fx")
 
 
 def read_early(environment: Mapping[str, str]) -> dict[str, str]:
@@ -137,13 +141,16 @@ def code_of(arguments: list[str], main: types.ModuleType) -> tuple[types.CodeTyp
 
 
 def serve() -> None:
-    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-    import torch  # noqa: F401
-
+    connection, *imports = sys.argv[1:]
+    if not imports:
+        os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    for name in imports or ["torch"]:
+        importlib.import_module(name)
     gc.collect()
     gc.freeze()
-    request = next_program(socket.socket(fileno=int(sys.argv[1])))
-    sys.meta_path.insert(0, Torch())
+    request = next_program(socket.socket(fileno=int(connection)))
+    if not imports:
+        sys.meta_path.insert(0, Torch())
     os.chdir(request["folder"])
     multiprocessing.process.ORIGINAL_DIR = request["folder"]  # the folder of spawned processes
     os.environ.clear()
@@ -200,11 +207,11 @@ class Program:
 
 
 class Server:
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(self, environment: dict[str, str], imports: tuple[str, ...]) -> None:
         self._lock = threading.Lock()
         self._connection, theirs = socket.socketpair()
         self._process = subprocess.Popen(
-            [sys.executable, __file__, str(theirs.fileno())],
+            [sys.executable, __file__, str(theirs.fileno()), *imports],
             env=environment,
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
@@ -221,9 +228,17 @@ class Server:
         return Program(command, status)
 
 
-@functools.cache
-def server(environment: frozenset[tuple[str, str]]) -> Server:
-    return Server(dict(environment))
+Key = tuple[frozenset[tuple[str, str]], tuple[str, ...]]
+_servers: dict[Key, Server] = {}
+_making = threading.Lock()
+
+
+def server(environment: Mapping[str, str], imports: tuple[str, ...]) -> Server:
+    key = (frozenset(environment.items()), imports)
+    with _making:
+        if key not in _servers:
+            _servers[key] = Server(dict(environment), imports)
+        return _servers[key]
 
 
 def start(
@@ -231,6 +246,7 @@ def start(
     cwd: str | Path | None = None,
     clean: bool = False,
     new_interpreter: bool = False,
+    imports: tuple[str, ...] = (),
     stdin: int | None = None,
     stdout: int = 1,
     stderr: int = 2,
@@ -240,9 +256,11 @@ def start(
 
     ``clean``: without the variables that the device or this package reads. A variable that is None is not set.
 
-    The server starts [sys.executable, "-c", code, ...], [sys.executable, "-m", module, ...] and [sys.executable,
-    file, ...]. A command with options of Python, or with an environment that differs from os.environ in what Python or
-    torch may read while they start, runs in a new interpreter, and so does a program with a stdin.
+    A server starts [sys.executable, "-c", code, ...], [sys.executable, "-m", module, ...] and [sys.executable, file,
+    ...]. A command with options of Python, or with an environment that differs from os.environ in what Python or torch
+    may read while they start, runs in a new interpreter, and so does a program with a stdin.
+
+    ``imports``: modules that the server has imported, after torch and its backends, such as COMPILER.
     """
     words = [str(word) for word in command]
     inherited = {name: value for name, value in os.environ.items() if not (clean and "OPENREG" in name)}
@@ -255,8 +273,11 @@ def start(
             words, env=environment, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr, text=True,
             start_new_session=True,
         )  # fmt: skip
+    if imports:  # the server has the backend, so it has what the backend reads when it is loaded
+        early |= {name: value for name, value in environment.items() if name in LOADING}
     # Libraries set variables for the whole process when they are imported: then later programs have another server.
-    return server(frozenset(early.items())).start(words, environment, str(cwd or os.getcwd()), stdout, stderr)
+    folder = str(cwd or os.getcwd())
+    return server(early, imports).start(words, environment, folder, stdout, stderr)
 
 
 def kill(program: Program | subprocess.Popen[str]) -> None:

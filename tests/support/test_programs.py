@@ -44,6 +44,19 @@ def test_code_does_what_it_does_in_a_new_interpreter(code: str, safe_path: str, 
     assert (ours.returncode, ours.stdout, ours.stderr) == (new.returncode, new.stdout, new.stderr)
 
 
+@pytest.mark.parametrize("autoload", ["0", "1"])
+def test_with_imports_the_server_has_the_modules_and_the_backend_reads_the_programs_variables(autoload: str) -> None:
+    code = f"import sys; print('torch.onnx' in sys.modules); {USE}; import torch.onnx"
+    variables = {"TORCH_DEVICE_BACKEND_AUTOLOAD": autoload, "TORCH_OPENREG_AS": "openreg", "OPENREG_DEVICE_COUNT": "3"}
+    new = programs.python(code, new_interpreter=True, **variables)
+    ours = programs.python(code, imports=("torch", "torch.onnx"), **variables)
+    assert (ours.returncode, ours.stdout, ours.stderr) == (
+        new.returncode,
+        new.stdout.replace("False", "True"),
+        new.stderr,
+    )
+
+
 def test_files_and_modules_do_what_they_do_in_a_new_interpreter(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("")
