@@ -180,8 +180,8 @@ HOST_ALLOCATOR = {
 }
 STUBS = {
     "  bool enabled() const override {": "return false;",
-    "  void record(DeviceIndex* device, Event* event, int64_t* cpu_ns) const override {": "return;",
-    "  float elapsed(const Event* start, const Event* end) const override {": "return 0;",
+    "  void record(DeviceIndex* device, VoidEvent* event, int64_t* cpu_ns) const override {": "return;",
+    "  float elapsed(const VoidEvent* start, const VoidEvent* end) const override {": "return 0;",
     "  void onEachDevice(std::function<void(int)> fn) const override {": "return;",
     "  void synchronize() const override {": "return;",
 }
