@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 export SKBUILD_BUILD_DIR := build/$(notdir $(VENV))
 
 SOURCE_FOLDERS := cmake csrc third_party torch_openreg/csrc $(wildcard torch_openreg/*/csrc)
-CXX_FOLDERS := csrc third_party torch_openreg
+CXX_FOLDERS := csrc third_party torch_openreg conformance
 # Options of pytest for each device that `make modes` tests.
 DEVICES := "--device openreg"
 SEMANTICS := \
@@ -21,7 +21,7 @@ SEMANTICS := \
     serialization device_module fork lost_memory) \
   $(patsubst %,tests/operators/test_%.py,copy operators autograd mixed_devices views nn_zoo amp nondeterminism_checks)
 
-.PHONY: demo test test-all modes compiled sweep stress install lint format clean
+.PHONY: demo test test-all modes compiled sweep conformance stress install lint format clean
 .DEFAULT_GOAL := install
 
 # What only this project has. It adds to the variables above, and to the prerequisites of the targets below.
@@ -58,6 +58,10 @@ compiled: install
 
 sweep: install
 	$(BIN)/python -m tests.tools.sweep --dtypes all $(ARGS)
+
+# The conformance kit on the device. ARGS="--quick --html build/conformance.html" runs a part, and writes a page.
+conformance: install
+	PYTHONPATH=conformance $(BIN)/python -m torch_conformance --device openreg $(ARGS)
 
 # The device library and the allocators under load, without and with each of two sanitizers, in every execution mode.
 # ARGS="--seconds 5 --seed 1" sets the time and the seed.

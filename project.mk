@@ -1,10 +1,9 @@
-# The part of the Makefile that a new backend does not get: the name cuda, benchmarks, the conformance kit, the book,
-# wheels, and other people's programs.
-CXX_FOLDERS += conformance
+# The part of the Makefile that a new backend does not get: the name cuda, benchmarks, the book, wheels,
+# and other people's programs.
 DEVICES += "--device cuda --openreg-as=cuda"
 WORKFLOWS = $(wildcard .github/workflows/*.yml) examples/ci/github-actions.yml
 
-.PHONY: bench fuzz conformance mutants clients minimal docs look wheels try-wheels sdist release-check \
+.PHONY: bench fuzz mutants clients minimal docs look wheels try-wheels sdist release-check \
   new-backend first-day modes-of-programs lint-workflows lint-pages
 
 test test-all: $(VENV)/.docs
@@ -31,10 +30,6 @@ bench: install
 
 fuzz: install
 	$(BIN)/python -m tests.tools.fuzz $(ARGS)
-
-# The conformance kit on the device. ARGS="--quick --html build/conformance.html" runs a part, and writes a page.
-conformance: install
-	PYTHONPATH=conformance $(BIN)/python -m torch_conformance --device openreg $(ARGS)
 
 # The conformance kit on mutants, which have one defect each. ARGS="--repeat 10" runs the device without defects instead.
 mutants: install

@@ -19,6 +19,7 @@ FILES = (
     "LICENSE",
     "Makefile",
     "cmake",
+    "conformance",
     "csrc",
     "examples/custom_operators.py",
     "examples/distributed",
@@ -34,6 +35,7 @@ FILES = (
 # programs, and the ways to choose simulated devices for programs that are tested without hardware.
 LEFT_OUT = (
     "cmake/rename.py",
+    "conformance/tests",
     "tests/book",
     "tests/cuda",
     "tests/integrations",

@@ -35,7 +35,9 @@ import json, os, sys, time
 print(json.dumps({}), flush=True) if sys.stdin.readline() else None
 for line in sys.stdin:
     name = json.loads(line)["name"]
-    if "crash" in name: print("last words", file=sys.stderr, flush=True); os.abort()
+    if "crash" in name or "after others" in name and "answer" in globals():
+        print("last words", file=sys.stderr, flush=True)
+        os.abort()
     if "hang" in name: time.sleep(600)
     if "linger" in name: os.close(1); time.sleep(600)
     if "orphan" in name and os.fork() == 0: time.sleep(600)
@@ -46,14 +48,14 @@ for line in sys.stdin:
 """
 
 
-def run_fake(names: list[str], stop: bool = False) -> dict[str, dict[str, object]]:
+def run_fake(names: list[str], stop: bool = False, jobs: int = 2) -> dict[str, dict[str, object]]:
     found: dict[str, dict[str, object]] = {}
 
     def add(record: dict[str, object]) -> bool:
         found[str(record["name"])] = record
         return stop and record["result"] != "passed"
 
-    run(names, {}, add, jobs=2 if not stop else 1, timeout=15, command=(sys.executable, "-c", WORKER))
+    run([{"name": name} for name in names], {}, add, jobs=jobs, timeout=15, command=(sys.executable, "-c", WORKER))
     return found
 
 
@@ -77,6 +79,17 @@ def test_a_crash_and_a_hang_cost_one_check_each() -> None:
     assert found["crash"]["detail"] == "SIGABRT\nlast words"
     assert found["linger"]["detail"] == "closed its output, and had not ended 5 s later"
     assert found["orphan"]["detail"] == "exit status 7"
+
+
+def test_a_crash_that_needs_earlier_checks_says_so() -> None:
+    found = run_fake(["a", "crash", "b", "crash after others", "c", "d", "after others"], jobs=1)
+    assert {name: each["result"] for name, each in found.items() if each["result"] != "passed"} == dict.fromkeys(
+        ("crash", "crash after others", "after others"), "crashed"
+    )
+    assert found["crash"]["detail"] == found["crash after others"]["detail"] == "SIGABRT\nlast words"
+    assert found["after others"]["detail"] == (
+        "SIGABRT\nlast words\n(not when run alone; the process ran 2 others before it)"
+    )
 
 
 def test_a_worker_that_has_lost_its_device_runs_no_further_check() -> None:
@@ -182,7 +195,7 @@ print(os.getpid(), file=open("started", "w"))
 time.sleep(600)
 '''
 try:
-    run(["a"], {}, lambda record: print("a result"), command=(sys.executable, "-c", worker))
+    run([{"name": "a"}], {}, lambda record: print("a result"), command=(sys.executable, "-c", worker))
 except KeyboardInterrupt:
     print("interrupted")
 """
@@ -203,7 +216,7 @@ def test_an_interrupted_run_leaves_no_worker_behind(tmp_path: Path) -> None:
 
 
 def test_no_check_is_started_after_the_first_bad_one_if_asked() -> None:
-    assert list(run_fake(["a", "fail", "b"], stop=True)) == ["a", "fail"]
+    assert list(run_fake(["a", "fail", "b"], stop=True, jobs=1)) == ["a", "fail"]
 
 
 def test_every_check_says_what_it_proves_why_where_and_how() -> None:

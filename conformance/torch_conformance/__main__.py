@@ -223,7 +223,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         missing = ask_once(settings, {"find": options.device})
         last = missing and f"There is no device of the type {options.device!r} in this environment: {missing}"
-        run(waiting, settings, on_result, jobs=options.jobs, timeout=options.timeout)
+        run([{"name": name} for name in waiting], settings, on_result, jobs=options.jobs, timeout=options.timeout)
     except WorkerDied as died:
         # The worker would die for each check in the same way, after the same time. So all checks that wait get this
         # result. It is not written to the file of --resume: a later run starts these checks again.

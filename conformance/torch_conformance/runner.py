@@ -101,17 +101,19 @@ class Worker:
         return "\n".join([how, *lines[-6:]])
 
 
-def ask_once(settings: Record, request: Record, **environment: str) -> Any:
+def ask_once(
+    settings: Record, request: Record, command: Sequence[str] = WORKER, timeout: float = 300, **environment: str
+) -> Any:
     """The answer of a new worker to one request. Raises WorkerDied if the worker gives none."""
-    worker = Worker(settings, **environment)
+    worker = Worker(settings, command, **environment)
     try:
-        return worker.ask(request, 300)
+        return worker.ask(request, timeout)
     finally:
         worker.stop()
 
 
 def run(
-    names: Sequence[str],
+    checks: Sequence[Record],
     settings: Record,
     on_result: Callable[[Record], bool | None],
     *,
@@ -120,17 +122,19 @@ def run(
     batch: int = 400,
     command: Sequence[str] = WORKER,
 ) -> None:
-    """Runs the checks ``names`` in ``jobs`` workers. A worker is replaced after ``batch`` checks.
+    """Runs the checks in ``jobs`` workers. A worker is replaced after ``batch`` checks.
 
-    A worker is also replaced if it says that a check has made the device unusable for it (``lost``).
+    A worker is also replaced if it says that a check has made the device unusable for it (``lost``). A check that ends
+    its worker is run again, alone in a new one, if the worker had run others before: ``detail`` says if it passes there.
 
-    Calls ``on_result`` with each record (``name``, ``result``, ``detail``, ``seconds``, and ``traceback`` after a
-    failure), one at a time. If ``on_result`` returns True, no further check is started. ``timeout`` is the limit for
-    one check, in seconds. KeyboardInterrupt kills the workers, because a worker that hangs would never end.
+    A check is a record with a ``name``; the worker is asked with the whole record. Calls ``on_result`` with each check
+    and its answer (``result``, ``detail``, ``seconds``, and ``traceback`` after a failure), one at a time. If
+    ``on_result`` returns True, no further check is started. ``timeout`` is the limit for one check, in seconds.
+    KeyboardInterrupt kills the workers, because a worker that hangs would never end.
     """
-    waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
-    for name in names:
-        waiting.put(name)
+    waiting: queue.SimpleQueue[Record] = queue.SimpleQueue()
+    for check in checks:
+        waiting.put(check)
     lock = threading.Lock()
     stopped, interrupted = threading.Event(), threading.Event()
     failures: list[BaseException] = []
@@ -141,32 +145,51 @@ def run(
             worker.stop()
             workers.discard(worker)
 
+    def start() -> Worker:
+        worker = Worker(settings, command)
+        workers.add(worker)
+        return worker
+
+    def ends_alone(check: Record) -> bool:
+        worker: Worker | None = None
+        try:
+            worker = start()
+            worker.ask(check, timeout)
+            return False
+        except WorkerDied:
+            return True
+        finally:
+            end(worker)
+
     def work() -> None:
         worker: Worker | None = None
         try:
             while not stopped.is_set():
                 try:
-                    name = waiting.get_nowait()
+                    check = waiting.get_nowait()
                 except queue.Empty:
                     return
                 started = time.monotonic()
                 try:
                     if worker is None:
-                        worker = Worker(settings, command)
-                        workers.add(worker)
-                    result = worker.ask({"name": name}, timeout)
+                        worker = start()
+                    result = worker.ask(check, timeout)
                     worker.checks_run += 1
                 except WorkerDied as died:
+                    how, detail = died.args
                     seconds = round(time.monotonic() - started, 3)
-                    result = {"result": died.args[0], "detail": died.args[1], "seconds": seconds}
+                    before = worker.checks_run if worker else 0
                     end(worker)
                     worker = None
+                    if how == "crashed" and before and not ends_alone(check):
+                        detail += f"\n(not when run alone; the process ran {before} others before it)"
+                    result = {"result": how, "detail": detail, "seconds": seconds}
                 # A device that is lost for one process works in the next one.
                 if worker is not None and (result.pop("lost", None) or worker.checks_run >= batch):
                     end(worker)
                     worker = None
                 with lock:
-                    if not interrupted.is_set() and on_result({"name": name, **result}):
+                    if not interrupted.is_set() and on_result({**check, **result}):
                         stopped.set()
         except BaseException as error:
             failures.append(error)

@@ -178,10 +178,7 @@ def first_day(steps: Steps, name: str) -> None:
     from new_backend import naming
 
     python, folder = whole(steps, name, f"-n 2 -q {' '.join(FIRST_DAY_TESTS)}"), BUILD / name
-    if (ROOT / "conformance").is_dir():
-        steps.run("the kit", python, "-m", "pip", "install", "--no-deps", ROOT / "conformance", folder=BUILD)
-        kit = [python, "-m", "torch_conformance", "--device", name, "--quick", "--html", BUILD / f"{name}.html"]
-        steps.run("conformance", *kit, folder=folder)
+    steps.run("conformance", "make", "conformance", f"ARGS=--quick --html {BUILD / name}.html", folder=folder)
     lower, camel, upper, prefix = naming.words(name)
     text = OPERATOR.format(name=lower, camel=camel, upper=upper, prefix=prefix)
     (folder / "csrc" / "aten" / "native" / "Hypot.cpp").write_text(text)

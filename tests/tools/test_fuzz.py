@@ -12,7 +12,7 @@ from programs import importing
 @pytest.mark.slow
 def test_random_programs_compute_what_they_compute_on_the_cpu() -> None:
     records = fuzz(programs=100, seed=20, device=DEVICE, jobs=2)
-    assert [record["status"] for record in records] == ["same"] * 100
+    assert [record["result"] for record in records] == ["same"] * 100
     lines = sum(len(record["lines"]) for record in records)
     assert sum(record["raised"] for record in records) < lines / 3
 
@@ -22,7 +22,7 @@ def test_random_programs_compute_what_they_compute_on_the_cpu() -> None:
 @pytest.mark.parametrize("execution", ["async", "chaos"])
 def test_random_programs_whose_queue_runs_behind(execution: str) -> None:
     records = fuzz(programs=40, seed=21, device=DEVICE, jobs=1, execution=execution)
-    assert [record["status"] for record in records] == ["same"] * 40
+    assert [record["result"] for record in records] == ["same"] * 40
 
 
 RUN = """
@@ -76,13 +76,13 @@ CRASHING = WRONG.replace("torch.add(a, b)", "__import__('os').abort()")
 
 @pytest.mark.slow
 @pytest.mark.only_on("openreg", reason="replaces an operator of the device")
-@pytest.mark.parametrize(("setup", "status"), [(WRONG, "different"), (CRASHING, "crash")])
+@pytest.mark.parametrize(("setup", "result"), [(WRONG, "different"), (CRASHING, "crashed")])
 def test_a_wrong_operator_is_found_and_its_program_shrunk(
-    setup: str, status: str, capsys: pytest.CaptureFixture[str]
+    setup: str, result: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     records = fuzz(programs=30, seed=1, device=DEVICE, jobs=1, setup=setup, most=1)
-    found = [record for record in records if record["status"] != "same"]
-    assert found and {record["status"] for record in found} == {status}
+    found = [record for record in records if record["result"] != "same"]
+    assert found and {record["result"] for record in found} == {result}
     shrunk = found[0]["shrunk"]
     assert 1 <= len(shrunk) <= 5
     programs.run(shrunk, DEVICE)  # agrees: this process has the right operator

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 TOOLS = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(TOOLS))
+sys.path[:0] = [str(TOOLS), str(TOOLS.parents[1] / "conformance")]
 
 from rich.console import Console  # noqa: E402
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: E402
-from sweep import runner  # noqa: E402
+from torch_conformance.runner import Record, Worker, WorkerDied, run  # noqa: E402
 
-WORKER = (sys.executable, "-m", "fuzz.worker")
+WORKER = (sys.executable, str(TOOLS / "fuzz" / "worker.py"))
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -46,19 +46,20 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 class Replayer:
     """Runs programs in a worker process. Starts a new worker after a program has crashed the old one or hung in it."""
 
-    def __init__(self, settings: runner.Record, timeout: float) -> None:
+    def __init__(self, settings: Record, timeout: float) -> None:
         self._settings, self._timeout = settings, timeout
-        self._worker: runner.Worker | None = None
+        self._worker: Worker | None = None
 
-    def ask(self, request: runner.Record) -> runner.Record:
+    def ask(self, request: Record) -> Record:
         if self._worker is None:
-            self._worker = runner.Worker(WORKER, self._settings)
+            self._worker = Worker(self._settings, WORKER)
         try:
-            answer: runner.Record = self._worker.ask(request, self._timeout)
+            answer: Record = self._worker.ask(request, self._timeout)
             return answer
-        except runner.WorkerError as error:
+        except WorkerDied as died:
+            self.stop()
             self._worker = None
-            return {"status": "hang" if str(error).startswith("hang") else "crash", "detail": str(error)}
+            return {"result": died.args[0], "detail": died.args[1]}
 
     def stop(self) -> None:
         if self._worker is not None:
@@ -81,18 +82,18 @@ def shrink(lines: Sequence[str], fails: Callable[[list[str]], bool]) -> list[str
     return lines
 
 
-def reproduce(failure: runner.Record, settings: runner.Record, timeout: float) -> tuple[list[str], str]:
+def reproduce(failure: Record, settings: Record, timeout: float) -> tuple[list[str], str]:
     """The program of `failure`, shrunk as far as it still fails in the same way, and the text of its difference."""
     replayer = Replayer(settings, timeout)
     try:
         lines = failure.get("lines")
         if lines is None:  # lost in the worker's crash; the CPU alone can write the program again
-            lines = replayer.ask({"case": failure, "device": "cpu"}).get("lines", [])
+            lines = replayer.ask({**failure, "device": "cpu"}).get("lines", [])
         found = {"detail": failure["detail"]}
 
         def fails(candidate: list[str]) -> bool:
             answer = replayer.ask({"lines": candidate, "seed": failure["seed_of_program"]})
-            if answer["status"] != failure["status"]:
+            if answer["result"] != failure["result"]:
                 return False
             found.update(answer)
             return True
@@ -115,39 +116,35 @@ def fuzz(
     most: int = 20,
     execution: str | None = None,
     setup: str = "",
-) -> list[runner.Record]:
+) -> list[Record]:
     """Runs `programs` programs from number `first` on and prints the failing ones, shrunk. Returns all records."""
     execution = execution or os.environ.get("OPENREG_EXECUTION", "inline")
     settings = {"device": device, "steps": steps, "execution": execution, "setup": setup}
     print(f"seed {seed}: programs {first} to {first + programs - 1} on {device}, {execution}", flush=True)
     cases = [
-        # The first four entries are the parts of a case's name in the runner.
-        {"suite": "fuzz", "name": str(number), "dtype": str(seed), "variant": "", "seed": seed, "number": number,
-         "seed_of_program": seed * 1_000_003 + number}
+        {"name": str(number), "seed": seed, "number": number, "seed_of_program": seed * 1_000_003 + number}
         for number in range(first, first + programs)
-    ]  # fmt: skip
-    records: list[runner.Record] = []
+    ]
+    records: list[Record] = []
     failed = 0
     console = Console(stderr=True)
     columns = (TextColumn("{task.fields[failed]} failed"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("fuzz", total=programs, failed=0)
 
-        def on_result(record: runner.Record) -> None:
+        def on_result(record: Record) -> None:
             nonlocal failed
             records.append(record)
-            failed += record["status"] != "same"
+            failed += record["result"] != "same"
             bar.update(task, advance=1, failed=failed)
             if not console.is_terminal and len(records) % max(programs // 10, 1) == 0:
                 print(f"{len(records)}/{programs} programs, {failed} failed", file=sys.stderr, flush=True)
 
         for start in range(0, programs, 1000):
             if failed < most:
-                runner.run_cases(
-                    cases[start : start + 1000], settings, on_result, jobs=jobs, timeout=timeout, batch=batch,
-                    command=WORKER,
-                )  # fmt: skip
-    bad = [record for record in records if record["status"] != "same"]
+                chosen = cases[start : start + 1000]
+                run(chosen, settings, on_result, jobs=jobs, timeout=timeout, batch=batch, command=WORKER)
+    bad = [record for record in records if record["result"] != "same"]
     for record in bad[:most]:
         _print(record, settings, timeout)
     lines = sum(len(record.get("lines", [])) for record in records)
@@ -156,9 +153,9 @@ def fuzz(
     return records
 
 
-def _print(record: runner.Record, settings: runner.Record, timeout: float) -> None:
+def _print(record: Record, settings: Record, timeout: float) -> None:
     lines, detail = reproduce(record, settings, timeout)
-    print(f"\nprogram {record['number']} of seed {record['seed']}, {record['status']}: {detail}\n")
+    print(f"\nprogram {record['number']} of seed {record['seed']}, {record['result']}: {detail}\n")
     from fuzz import programs
 
     print(programs.script(lines, settings["device"], record["seed_of_program"], settings["execution"]), flush=True)
@@ -169,12 +166,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Returns 0 if no program failed, 1 if one did, 2 if a worker could not start, 130 if the user interrupted."""
     try:
         records = fuzz(**vars(_parse(arguments)))
-    except runner.WorkerError as error:
-        print(f"fuzz: a worker could not start: {error}", file=sys.stderr)
+    except WorkerDied as error:
+        print(f"fuzz: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
-    return int(any(record["status"] != "same" for record in records))
+    return int(any(record["result"] != "same" for record in records))
 
 
 if __name__ == "__main__":

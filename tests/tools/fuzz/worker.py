@@ -11,7 +11,10 @@ import os
 import random
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
+
+TOOLS = Path(__file__).resolve().parents[1]
 
 
 def _values_at_end(settings: dict[str, Any]) -> bool:
@@ -36,8 +39,8 @@ def write_and_run(case: dict[str, Any], settings: dict[str, Any], device: str) -
         program.finish()
     except programs.Difference as difference:
         program.other.wait()  # an error of this program must not reach the next one
-        return {"status": "different", "detail": str(difference), "lines": program.lines}
-    return {"status": "same", "detail": "", "lines": program.lines, "raised": raised}
+        return {"result": "different", "detail": str(difference), "lines": program.lines}
+    return {"result": "same", "detail": "", "lines": program.lines, "raised": raised}
 
 
 def run_lines(lines: list[str], seed: int, settings: dict[str, Any]) -> dict[str, Any]:
@@ -46,8 +49,8 @@ def run_lines(lines: list[str], seed: int, settings: dict[str, Any]) -> dict[str
     try:
         programs.run(lines, settings["device"], seed, _values_at_end(settings))
     except programs.Difference as difference:
-        return {"status": "different", "detail": str(difference)}
-    return {"status": "same", "detail": ""}
+        return {"result": "different", "detail": str(difference)}
+    return {"result": "same", "detail": ""}
 
 
 def main() -> None:
@@ -67,9 +70,10 @@ def main() -> None:
             if "lines" in request:
                 answer = run_lines(request["lines"], request["seed"], settings)
             else:
-                answer = write_and_run(request["case"], settings, request.get("device", settings["device"]))
+                answer = write_and_run(request, settings, request.get("device", settings["device"]))
             print(json.dumps(answer), file=answers)
 
 
 if __name__ == "__main__":
+    sys.path[:1] = [str(TOOLS), str(TOOLS.parent / "support")]
     main()

@@ -12,9 +12,11 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch_conformance.runner import Record, Results, WorkerDied, ask_once, run
 
-from . import report, runner
+from . import report, worker
 
+WORKER = (sys.executable, worker.__file__)
 SUITES = ("op", "module", "optimizer", "layout", "jagged")
 
 
@@ -49,7 +51,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--results", type=Path, default=Path("build/sweep.jsonl"), help="default: %(default)s")
     parser.add_argument("--fresh", action="store_true", help="forget the results file")
     parser.add_argument("--retry", action="store_true", help="run again what did not agree, and keep the rest")
-    parser.add_argument("--verbose", "-v", action="store_true", help="workers print tracebacks to standard error")
+    parser.add_argument("--verbose", "-v", action="store_true", help="show a traceback for each error")
     options = parser.parse_args(arguments)
     unknown = sorted(set(options.suites) - set(SUITES))
     if unknown:
@@ -58,7 +60,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 @contextlib.contextmanager
-def _progress(total: int) -> Iterator[Callable[[runner.Record], None]]:
+def _progress(total: int) -> Iterator[Callable[[Record], None]]:
     """Shows a bar on a terminal; elsewhere prints a line after each tenth of the cases."""
     bad, done = 0, 0
     columns = (TextColumn("{task.fields[bad]} not agreeing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -66,11 +68,11 @@ def _progress(total: int) -> Iterator[Callable[[runner.Record], None]]:
     with Progress(*columns, TextColumn("{task.fields[name]}"), console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("sweep", total=total, bad=0, name="")
 
-        def advance(record: runner.Record) -> None:
+        def advance(record: Record) -> None:
             nonlocal bad, done
             done += 1
             bad += not report.agrees(record)
-            bar.update(task, advance=1, bad=bad, name=runner.key(record))
+            bar.update(task, advance=1, bad=bad, name=record["name"])
             if not console.is_terminal and done * 10 // total != (done - 1) * 10 // total:
                 print(f"{done}/{total} cases, {bad} not agreeing", file=sys.stderr, flush=True)
 
@@ -92,29 +94,35 @@ def sweep(
     fresh: bool = False,
     retry: bool = False,
     verbose: bool = False,
-) -> list[runner.Record]:
-    """Runs what is selected and not yet in `results`, and returns the records of everything selected."""
+) -> list[Record]:
+    """Runs what is selected and not yet in `results`, and returns the records of everything selected.
+
+    Raises ValueError if `results` has those of another PyTorch or device, and WorkerDied if no worker can start.
+    """
     settings = {"device": device, "verbose": verbose}
-    version, cases = runner.list_cases(settings, suites, dtypes, variants)
-    cases = [case for case in cases if any(fnmatchcase(case["name"], pattern) for pattern in ops)]
+    wanted = {"suites": suites, "dtypes": dtypes, "variants": variants}
+    version, cases = ask_once(settings, {"list": wanted}, WORKER)
+    cases = [case for case in cases if any(fnmatchcase(case["entry"], pattern) for pattern in ops)]
     if samples:
         cases = [{**case, "most": samples} for case in cases]
     report.apply_exceptions(cases, report.load_exceptions(device))
-    store = runner.Results(results, {"torch": version, "device": device}, fresh=fresh)
+    if fresh:
+        results.unlink(missing_ok=True)
+    store = Results(results, {"kit": "sweep", "torch": version, "device": device})
 
-    def is_done(case: runner.Record) -> bool:
-        record = store.records.get(runner.key(case))
+    def is_done(case: Record) -> bool:
+        record = store.records.get(case["name"])
         return record is not None and not (retry and not report.agrees(record))
 
     todo = [case for case in cases if not is_done(case)]
     with _progress(len(todo)) as advance:
 
-        def on_result(record: runner.Record) -> None:
+        def on_result(record: Record) -> None:
             store.add(record)
             advance(record)
 
-        runner.run_cases(todo, settings, on_result, jobs=jobs, timeout=timeout, batch=batch)
-    return [store.records[runner.key(case)] for case in cases]
+        run(todo, settings, on_result, jobs=jobs, timeout=timeout, batch=batch, command=WORKER)
+    return [store.records[case["name"]] for case in cases]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -122,8 +130,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = vars(_parse(arguments))
     try:
         records = sweep(**options)
-    except runner.WorkerError as error:
-        print(f"sweep: a worker could not start: {error}", file=sys.stderr)
+    except (ValueError, WorkerDied) as error:
+        print(f"sweep: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("sweep: interrupted; the same command goes on from here", file=sys.stderr)

@@ -1,6 +1,6 @@
 """How a case is run, and how its result on the device is compared with the CPU's. Runs inside a worker.
 
-A case is (suite, name, dtype, variant), see `samples`.
+A case is an entry of a suite in one dtype and variant, see `samples`. Its name is suite/entry/dtype/variant.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import contextlib
 import functools
 import importlib
 import itertools
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -47,6 +48,16 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def case(suite: str, entry: str, dtype: str, variant: str) -> dict[str, str]:
+    return {
+        "name": f"{suite}/{entry}/{dtype}/{variant}",
+        "suite": suite,
+        "entry": entry,
+        "dtype": dtype,
+        "variant": variant,
+    }
+
+
 def list_cases(suites: list[str], dtypes: list[str], variants: list[str]) -> list[dict[str, str]]:
     """Every case of the given suites, dtypes and variants that an entry has on the CPU. "default" is float32, else
     int64, or the first dtype that an entry has; "all" is every dtype that the CPU supports."""
@@ -61,7 +72,7 @@ def list_cases(suites: list[str], dtypes: list[str], variants: list[str]) -> lis
             for dtype in sorted(chosen):
                 for variant, how in suite.variants.items():
                     if (variants == ["all"] or variant in variants) and how.applies(entry, supported[dtype]):
-                        cases.append({"suite": suite_name, "name": name, "dtype": dtype, "variant": variant})
+                        cases.append(case(suite_name, name, dtype, variant))
     return cases
 
 
@@ -147,11 +158,11 @@ def _quiet() -> Iterator[None]:
 def run_case(case: dict[str, Any], device: str, verbose: bool = False) -> dict[str, Any]:
     """Runs every sample of a case on the CPU and on `device`.
 
-    The result has a status (one of SEVERITY, or "skipped" with the reason as detail), the number of samples by status,
-    and the first detail of the worst status.
+    The answer has a result (one of SEVERITY, or "skipped" with the reason as detail), the number of samples by result,
+    and the first detail of the worst result. `verbose` puts tracebacks into the detail.
     """
     suite = suite_of(case["suite"])
-    entry = suite.entries[case["name"]]
+    entry = suite.entries[case["entry"]]
     dtype = getattr(torch, case["dtype"])
     variant = suite.variants[case["variant"]]
     counts: dict[str, int] = {}
@@ -162,14 +173,14 @@ def run_case(case: dict[str, Any], device: str, verbose: bool = False) -> dict[s
         try:
             samples = list(enumerate(variant.samples(entry, dtype)))
         except Exception as error:
-            return {"status": "skipped", "detail": f"no samples: the CPU raises {sentence(error).splitlines()[0]}"}
+            return {"result": "skipped", "detail": f"no samples: the CPU raises {sentence(error).splitlines()[0]}"}
         most = case.get("most") or len(samples)
         for number, sample in samples[:: -(-len(samples) // most)] if samples else []:
             status, detail = _run_sample(entry, variant, sample, device, case.get("lenient", ()), verbose)
             counts[status] = counts.get(status, 0) + 1
             if worst == "skipped" or SEVERITY.index(status) > SEVERITY.index(worst):
                 worst, first_detail = status, f"sample {number}: {detail}" if detail else ""
-    return {"status": worst, "detail": first_detail, "samples": counts}
+    return {"result": worst, "detail": first_detail, "samples": counts}
 
 
 def _run_sample(
@@ -187,7 +198,7 @@ def _run_sample(
         with contextlib.nullcontext() if placed else torch.device(where):
             return variant.run(entry, moved)
 
-    expected, expected_error, actual, actual_error = None, None, None, None
+    expected, expected_error, actual, actual_error, shown = None, None, None, None, "does not"
     try:
         expected = attempt("cpu")
     except Exception as error:
@@ -198,10 +209,7 @@ def _run_sample(
         actual = attempt(device)
     except Exception as error:
         actual_error = sentence(error)
-        if verbose:
-            import traceback
-
-            traceback.print_exc()
+        shown = traceback.format_exc() if verbose else actual_error
     if torch.device(device).type != "cpu" and not torch.equal(before, torch.get_rng_state()):
         return DIFFERENT, "the CPU's generator advanced"
     if expected_error is None and actual_error is None:
@@ -215,5 +223,5 @@ def _run_sample(
     if expected_error == actual_error:
         return RAISES, ""
     if expected_error is None:
-        return ERROR, f"{actual_error}"
-    return DIFFERENT, f"the CPU raises {expected_error}; the device {actual_error or 'does not'}"
+        return ERROR, shown
+    return DIFFERENT, f"the CPU raises {expected_error}; the device {shown}"

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-
-from .runner import Record, key
+from torch_conformance.runner import Record
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -24,14 +23,14 @@ EXCEPTIONS = Path(__file__).with_name("exceptions.toml")
 # "raises": the device raises the same error as the CPU.
 AGREES = ("bitwise", "raises")
 # "tolerance": within torch.testing.assert_close; "precision": as close to the result in float64 as the CPU's is.
-COLUMNS = (*AGREES, "tolerance", "precision", "different", "error", "crash", "hang", "skipped")
+COLUMNS = (*AGREES, "tolerance", "precision", "different", "error", "crashed", "hung", "skipped")
 # What an exception can leave out of the comparison.
 PARTS = ("values", "strides", "sharing", "empty")
 
 
 @dataclass(frozen=True)
 class Exception_:
-    """An entry of exceptions.toml: the cases it covers, the status it allows, and why."""
+    """An entry of exceptions.toml: the cases it covers, the result it allows, and why."""
 
     cases: tuple[str, ...]
     allow: str
@@ -39,10 +38,10 @@ class Exception_:
     varies: bool = False
 
     def covers(self, case: Record) -> bool:
-        return any(fnmatchcase(key(case), pattern) for pattern in self.cases)
+        return any(fnmatchcase(case["name"], pattern) for pattern in self.cases)
 
-    def accepts(self, status: str) -> bool:
-        return status == self.allow or (status, self.allow) == ("tolerance", "precision")
+    def accepts(self, result: str) -> bool:
+        return result == self.allow or (result, self.allow) == ("tolerance", "precision")
 
 
 def load_exceptions(device: str) -> list[Exception_]:
@@ -52,7 +51,7 @@ def load_exceptions(device: str) -> list[Exception_]:
 
 
 def read_exceptions(path: Path) -> list[Exception_]:
-    """The entries of a file. Raises ValueError for an entry without a reason or with an unknown status."""
+    """The entries of a file. Raises ValueError for an entry without a reason or with an unknown result."""
     entries = tomllib.loads(path.read_text()).get("exception", [])
     for entry in entries:
         if set(entry) - {"varies"} != {"cases", "allow", "reason"} or not entry["reason"].strip():
@@ -77,7 +76,7 @@ def unlisted(records: list[Record], exceptions: list[Exception_]) -> list[Record
     return [
         record
         for record in records
-        if not agrees(record) and not any(e.accepts(record["status"]) and e.covers(record) for e in exceptions)
+        if not agrees(record) and not any(e.accepts(record["result"]) and e.covers(record) for e in exceptions)
     ]
 
 
@@ -86,9 +85,9 @@ def stale(records: list[Record], exceptions: list[Exception_]) -> list[str]:
     result = []
     for exception in exceptions:
         for pattern in exception.cases:
-            covered = [record for record in records if fnmatchcase(key(record), pattern)]
+            covered = [record for record in records if fnmatchcase(record["name"], pattern)]
             needed = exception.varies or exception.allow in PARTS
-            needed = needed or any(exception.accepts(record["status"]) for record in covered)
+            needed = needed or any(exception.accepts(record["result"]) for record in covered)
             if covered and not needed:
                 result.append(f"{pattern} ({exception.allow}): {exception.reason}")
     return result
@@ -96,19 +95,19 @@ def stale(records: list[Record], exceptions: list[Exception_]) -> list[str]:
 
 def agrees(record: Record) -> bool:
     """Whether the device agrees with the CPU, or the CPU has nothing to compare with."""
-    return record["status"] in (*AGREES, "skipped")
+    return record["result"] in (*AGREES, "skipped")
 
 
 def agreement(records: list[Record]) -> float:
     """The share of the cases that ran which agree, 0 to 1."""
-    ran = [record for record in records if record["status"] != "skipped"]
-    return sum(record["status"] in AGREES for record in ran) / len(ran) if ran else 0.0
+    ran = [record for record in records if record["result"] != "skipped"]
+    return sum(record["result"] in AGREES for record in ran) / len(ran) if ran else 0.0
 
 
 def _table(records: list[Record], title: str, category: Callable[[Record], str]) -> Table:
     rows: dict[str, Counter[str]] = {}
     for record in records:
-        rows.setdefault(category(record), Counter())[record["status"]] += 1
+        rows.setdefault(category(record), Counter())[record["result"]] += 1
     table = Table(title=title, show_footer=True)
     total: Counter[str] = sum(rows.values(), Counter())
     table.add_column(title.removeprefix("by "), footer="total")
@@ -126,18 +125,18 @@ def _exceptions(records: list[Record], exceptions: list[Exception_]) -> Table:
     for column in ("allowed", "cases", "of", "why"):
         table.add_column(column, justify="right" if column == "cases" else "left")
     for exception in exceptions:
-        covered = [record for record in records if exception.covers(record) and record["status"] != "skipped"]
+        covered = [record for record in records if exception.covers(record) and record["result"] != "skipped"]
         if exception.allow not in PARTS:
-            covered = [r for r in covered if not agrees(r) and exception.accepts(r["status"])]
+            covered = [r for r in covered if not agrees(r) and exception.accepts(r["result"])]
         if covered:
-            names = dict.fromkeys(f"{record['suite']}/{record['name']}" for record in covered)
+            names = dict.fromkeys(f"{record['suite']}/{record['entry']}" for record in covered)
             shown = ", ".join([*names][:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             table.add_row(exception.allow, str(len(covered)), shown, exception.reason)
     return table
 
 
 def show(records: list[Record], exceptions: list[Exception_]) -> None:
-    """Prints the numbers of cases by category and status, of samples by status, the exceptions, and why cases were
+    """Prints the numbers of cases by category and result, of samples by result, the exceptions, and why cases were
     skipped. A variant that does not apply, such as the in-place form of an operator without one, is not a case."""
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(_table(records, "by suite and variant", lambda record: f"{record['suite']} {record['variant']}"))
@@ -148,7 +147,7 @@ def show(records: list[Record], exceptions: list[Exception_]) -> None:
         samples.update(record.get("samples", {}))
     # All operators for which the CPU cannot make samples count under one reason.
     reasons = Counter(
-        record["detail"].partition(": the CPU raises")[0] for record in records if record["status"] == "skipped"
+        record["detail"].partition(": the CPU raises")[0] for record in records if record["result"] == "skipped"
     )
     for reason, count in reasons.most_common():
         print(f"skipped {count:>6}: {reason}")
@@ -157,5 +156,6 @@ def show(records: list[Record], exceptions: list[Exception_]) -> None:
 
 
 def line(record: Record) -> str:
-    """One result, as a line."""
-    return f"{record['status']:<10} {key(record)}: {' '.join(record['detail'].split())}"
+    """One result: a line, and more lines for a traceback or the last words of a process."""
+    detail = record["detail"].strip().replace("\n", "\n" + " " * 11)
+    return f"{record['result']:<10} {record['name']}: {detail}"

@@ -1,7 +1,7 @@
 """A worker process: takes cases from standard input, one JSON object a line, and answers each with a line.
 
 The answers go to the original standard output; what operators print goes to standard error, where the runner finds the
-last words of a process that died. Run by `runner`, with the tests' folder as the current directory.
+last words of a process that died. Run by `torch_conformance.runner`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
+
+TOOLS = Path(__file__).resolve().parents[1]
 
 
 def start(device: str) -> str:
@@ -39,11 +42,12 @@ def main() -> None:
         for line in sys.stdin:
             request = json.loads(line)
             if "list" in request:
-                answer: object = checks.list_cases(**request["list"])
+                answer: object = version, checks.list_cases(**request["list"])
             else:
-                answer = checks.run_case(request["case"], settings["device"], settings["verbose"])
+                answer = checks.run_case(request, settings["device"], settings["verbose"])
             print(json.dumps(answer), file=answers)
 
 
 if __name__ == "__main__":
+    sys.path[:1] = [str(TOOLS), str(TOOLS.parent / "support")]
     main()
