@@ -6,11 +6,12 @@ import contextlib
 import datetime
 import importlib
 import os
+import socket
 import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Client, Connection
 from typing import Any
 
 import programs
@@ -19,7 +20,7 @@ from programs import free_port, importing
 TIMEOUT = 300
 
 
-def serve(rank: int, size: int, port: int, backend: str | None, address: str) -> None:
+def serve(rank: int, size: int, port: int, backend: str | None, address: bytes) -> None:
     """The program of a rank, which connects to `address`, a socket of its Group."""
     os.environ.update(
         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank)
@@ -59,14 +60,25 @@ class Group:
         self.processes: list[programs.Program | subprocess.Popen[str]] = []
         for rank in range(size):
             variables = {"PYTHONPATH": importing(__file__), "OCCL_HOSTID": str(rank * hosts // size)}
-            with Listener() as listener:
-                arguments = (rank, size, port, backend, listener.address)
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind("")  # the kernel chooses an address
+                listener.listen()
+                listener.settimeout(1)
+                arguments = (rank, size, port, backend, listener.getsockname())
                 code = f"import {__name__}; {__name__}.serve{arguments}"
                 variables |= environment or {}
                 self.processes.append(programs.start(sys.executable, "-c", code, **variables))
-                self.pipes.append(listener.accept())
+                self.pipes.append(self._accept(rank, listener))
         for rank in range(size):
             self._receive(rank, 600)
+
+    def _accept(self, rank: int, listener: socket.socket) -> Connection:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                return Connection(listener.accept()[0].detach())
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = self.processes[rank].wait(0)
+                raise AssertionError(f"rank {rank} ended with the status {status} before it connected")
 
     def _receive(self, rank: int, seconds: float) -> Any:
         assert self.pipes[rank].poll(seconds), f"rank {rank} gave no answer in {seconds} s"
