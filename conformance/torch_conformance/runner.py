@@ -101,13 +101,11 @@ class Worker:
         return "\n".join([how, *lines[-6:]])
 
 
-def ask_once(
-    settings: Record, request: Record, command: Sequence[str] = WORKER, timeout: float = 300, **environment: str
-) -> Any:
+def ask_once(settings: Record, request: Record, command: Sequence[str] = WORKER, **environment: str) -> Any:
     """The answer of a new worker to one request. Raises WorkerDied if the worker gives none."""
     worker = Worker(settings, command, **environment)
     try:
-        return worker.ask(request, timeout)
+        return worker.ask(request, 300)
     finally:
         worker.stop()
 
