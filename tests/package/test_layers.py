@@ -8,6 +8,7 @@ The *core* is what a vendor keeps. It neither names nor needs the simulator, whi
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -209,9 +210,11 @@ def test_no_object_of_the_core_needs_a_symbol_of_the_simulator() -> None:
     if not (BUILD / "CMakeCache.txt").exists():
         pytest.skip("the project was not built in this folder")
     programs.run(*build_tool("cmake"), "--build", BUILD, "--target", "torch_openreg", status=0)
-    folders = [BUILD / name for name in ("third_party/openreg", "csrc", "torch_openreg/csrc")]
-    objects = [path for folder in folders for path in folder.rglob("*.cpp.o")]
+    # The build's own list: an object in the folder may be left from a source that is gone.
+    compiled = json.loads(programs.run(*build_tool("ninja"), "-C", BUILD, "-t", "compdb", status=0).stdout)
+    outputs = [step["output"] for step in compiled if step["output"].endswith(".cpp.o")]
+    objects = [BUILD / name for name in outputs if not name.startswith("torch_openreg/_cuda/")]
     core = [path for path in objects if "simulator" not in path.parts]
     simulator = [path for path in objects if "simulator" in path.parts]
-    assert len(core) > 80 and len(simulator) > 60
+    assert len(core) > 80 and len(simulator) > 50
     assert symbols(core, False) & (symbols(simulator, True) - symbols(core, True)) == set()
