@@ -4,7 +4,7 @@
     python release/wheels.py --python 3.12 --torch 2.14
 
 The file torch.toml has the versions. PyTorch is not installed: for each minor version one
-wheel is unpacked, because only its headers, three libraries and torchgen are needed. PyTorch's wheel for one Python
+wheel is unpacked, because only its headers, some libraries and torchgen are needed. PyTorch's wheel for one Python
 serves for all Pythons: the headers are the same, and this package uses only symbols that libtorch_python.so has for
 every Python. A CUDA build of PyTorch works as well as a CPU build, because the libraries of this package name nothing
 of CUDA.
@@ -44,8 +44,11 @@ TOOLS = ("scikit-build-core==1.1.2", "pyyaml", "cmake", "ninja")
 # Pinned, because its answer becomes the platform tag of the wheel.
 AUDITWHEEL = "auditwheel==6.8.2"
 UNPACKED = re.compile(
-    r"torch/(include/.*|lib/lib(c10|torch_cpu|torch_python)\.so|__init__\.py|version\.py)|torchgen/.*"
+    r"torch/(include/.*|lib/lib(c10|torch_cpu|torch_python|c10_cuda|torch_cuda|torch_nvshmem)\.so|__init__\.py|version\.py)"
+    r"|torchgen/.*"
 )
+# Tells whether the stubs of PyTorch's libraries for CUDA have every name that this PyTorch needs.
+STUBS = ROOT / "torch_openreg" / "_cuda" / "csrc" / "stubs" / "names.py"
 # The files of a pair's wheel that depend on the minor version of PyTorch. All other files are the same in all pairs.
 BINARY = re.compile(r"torch_openreg/((_build_info\.py|_C\w*\.so)$|(lib|include|share)/)")
 
@@ -112,6 +115,8 @@ def unpack_torch(minor: str) -> Path:
                     archive.extract(name, folder)
             archive.extract("torch/version.py", folder)  # the last step: this file says that the folder is complete
         shutil.rmtree(download)
+    if (folder / "torch" / "lib" / "libtorch_cuda.so").exists():
+        run([sys.executable, STUBS, "check", folder / "torch" / "lib"])
     return folder
 
 

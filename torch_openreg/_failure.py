@@ -142,7 +142,9 @@ def warn(message: str) -> None:
     `python -W error` must not make `import torch` fail, so the warning is then printed.
     """
     torch = os.path.dirname(str(sys.modules["torch"].__file__))
-    skipped = (os.path.dirname(__file__), os.path.join(torch, ""), str(importlib.__file__), "<frozen importlib")
+    # Where the type has a package that acts before torch, its finder runs the import.
+    early = str(getattr(sys.modules.get(f"torch_openreg_{identity.type}"), "__file__", importlib.__file__))
+    skipped = (os.path.dirname(__file__), os.path.join(torch, ""), str(importlib.__file__), early, "<frozen importlib")
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(skipped):
         level += not frame.f_code.co_filename.startswith("<")  # warn() does not count the frames of the import system

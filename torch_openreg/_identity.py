@@ -30,7 +30,7 @@ class DeviceIdentity:
         phases: the steps of the start: a module and a tuple of functions in it.
         library: the shared library with the operators.
         operators: for the name of an operator of PrivateUse1, the name of the operator that this type has instead.
-        needs_cpu_build: whether PyTorch must be a build without GPUs, because the type is the GPUs' own.
+        taken_in: the kind of builds of PyTorch, as the doctor names it, in which the type is that of real GPUs.
     """
 
     type: str = "openreg"
@@ -41,7 +41,7 @@ class DeviceIdentity:
     phases: str = "torch_openreg._loader:PHASES"
     library: str = "libtorch_openreg.so"
     operators: Mapping[str, str] = field(default_factory=dict)
-    needs_cpu_build: bool = False
+    taken_in: str = ""
 
 
 def other_identities() -> list[DeviceIdentity]:

@@ -37,12 +37,12 @@ def test_a_face_that_fails_is_a_backend_that_finds_no_device(shared_environment:
     assert verdict.startswith("`import torch` works here, in ") and verdict.endswith(" s, with no PrivateUse1 device.")
 
 
-def test_a_build_of_pytorch_with_cuda_is_told_what_the_name_needs(
+def test_a_build_of_pytorch_with_rocm_is_told_what_the_name_needs(
     shared_environment: Environment, tmp_path: Path
 ) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('libc10.so: cannot open shared object file')\n")
-    (tmp_path / "torch" / "version.py").write_text("__version__ = '2.99.0'\ncuda: Optional[str] = '13.0'\n")
+    (tmp_path / "torch" / "version.py").write_text("__version__ = '2.99.0'\nhip: Optional[str] = '7.0'\n")
     result = doctor(shared_environment, PYTHONPATH=str(tmp_path))
     assert result.stdout.startswith(
         "Device: none. `import torch` does not load torch_openreg here, or torch_openreg fails.\n"

@@ -212,7 +212,7 @@ A_GPU = "torch.cuda.is_available = lambda: True; torch.cuda.device_count = lambd
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("gpu", "output"), [("", "2.0 False 0\n"), (A_GPU, "2.0 True 1\n")], ids=["no GPU", "a GPU"])
-def test_in_a_cuda_build_of_pytorch_the_name_cuda_belongs_to_real_gpus(
+def test_in_a_build_with_cuda_whose_libraries_are_open_the_name_cuda_is_taken(
     environment: Environment, gpu: str, output: str
 ) -> None:
     entry_point = "[torch.backends]\nwith_cuda = with_cuda:_autoload\n"
@@ -227,9 +227,8 @@ def test_in_a_cuda_build_of_pytorch_the_name_cuda_belongs_to_real_gpus(
     assert warning_of(environment, f"import torch; {ON_THE_CPU}; {no_library}; {no_claim}") == (
         output,
         'The simulated device "cuda" is not available: torch_openreg failed in check_cuda: RuntimeError: PyTorch '
-        f"{release}+cu130 is a build with CUDA 13.0, where the name cuda belongs to real GPUs. Install a CPU build "
-        f"with `pip install torch=={release}+cpu --index-url https://download.pytorch.org/whl/cpu`, or{OWN_NAME}"
-        f"{DOCTOR}",
+        f"{release}+cu130 is a build with CUDA 13.0, and its CUDA libraries were opened before this package could leave "
+        f"them out. Start the program with `python -m torch_openreg run --as cuda ...`, or{OWN_NAME}{DOCTOR}",
     )
     # The second remedy in the message works: the device by its own name.
     assert environment.run("import torch; print(torch.ones(2, device='openreg').sum().item())") == "2.0\n"

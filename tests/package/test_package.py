@@ -104,7 +104,13 @@ def test_a_wheel_holds_what_is_needed_and_no_sources(wheel: Path) -> None:
     } <= names
     assert not [name for name in names if name.endswith((".cpp", ".c", ".in", "CMakeLists.txt"))]
     (packages,) = re.findall(r"^wheel\.packages = (\[.*\])$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    assert {name.split("/")[0].split("-")[0] for name in names} == {*ast.literal_eval(packages)}
+    # What a type of devices puts before `import torch`: a package with libraries, and the .pth file that imports it.
+    early = {path.name for path in (ROOT / "torch_openreg").glob("_*/csrc/*/torch_openreg_*")}
+    assert {name.split("/")[0].split("-")[0] for name in names} == {*ast.literal_eval(packages), *early}
+    for name in early:
+        package = name.removesuffix(".pth")
+        assert {package, f"{package}.pth"} <= early and f"{package}/__init__.py" in names
+        assert any(each.startswith(f"{package}/lib/lib") for each in names)
 
 
 def test_a_wheel_records_the_sizes_of_its_libraries(installed: Environment) -> None:

@@ -8,6 +8,6 @@ import pytest
 import torch
 
 AS_CUDA = pytest.mark.skipif(
-    torch.version.cuda is not None or not Path(__file__).parents[1].joinpath("cuda").is_dir(),
-    reason="needs the name cuda, which belongs to real GPUs in a build of PyTorch with CUDA",
+    torch.version.hip is not None or not Path(__file__).parents[1].joinpath("cuda").is_dir(),
+    reason="needs the name cuda, which belongs to real GPUs in a build of PyTorch with ROCm",
 )

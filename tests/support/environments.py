@@ -55,9 +55,15 @@ class Environment:
             shutil.copytree(
                 folder, self.package, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "csrc")
             )
-        metadata = Path(str(importlib.metadata.distribution("torch_openreg").locate_file("")))
-        for folder in metadata.glob("torch_openreg-*.dist-info"):
+        installed = Path(str(importlib.metadata.distribution("torch_openreg").locate_file("")))
+        for folder in installed.glob("torch_openreg-*.dist-info"):
             shutil.copytree(folder, self.site_packages / folder.name)
+        # What CMake installs beside the package, for types of devices.
+        for file in installed.glob("torch_openreg_*.pth"):
+            shutil.copy(file, self.site_packages)
+            shutil.copytree(
+                file.with_suffix(""), self.site_packages / file.stem, ignore=shutil.ignore_patterns("__pycache__")
+            )
 
     def add_distribution(self, name: str, source: str, entry_points: str = "") -> None:
         """Installs a distribution of one module."""

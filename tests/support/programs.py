@@ -38,7 +38,9 @@ INT = struct.Struct("i")
 # PYTHONSAFEPATH, since Python 3.11: sys.path does not begin with the program's folder.
 SAFE_PATH = getattr(sys.flags, "safe_path", False)
 
-
+_TORCH = importlib.util.find_spec("torch")
+assert _TORCH is not None and _TORCH.origin is not None
+HAS_CUDA = Path(_TORCH.origin).with_name("lib").joinpath("libtorch_cuda.so").exists()  # a build of PyTorch with CUDA
 # Variables that Python and torch do not read while they start.
 LATE = re.compile(
     "OPENREG|OCCL_|MASTER_|PYTEST_|BACKEND_AUTOLOAD"
@@ -53,7 +55,12 @@ COMPILER = ("torch", "torch._inductor.compile_fx")
 
 def read_early(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that a program can only have if its server has them."""
-    return {name: value for name, value in environment.items() if not LATE.search(name)}
+    # In a build with CUDA, the type decides which libraries `import torch` opens.
+    return {
+        name: value
+        for name, value in environment.items()
+        if not LATE.search(name) or (HAS_CUDA and name == "TORCH_OPENREG_AS")
+    }
 
 
 # ---- The server, in which this file is the program -------------------------------------------------------------------
@@ -65,10 +72,12 @@ class Torch(MetaPathFinder, Loader):
     def __init__(self) -> None:
         names = [name for name in sys.modules if name == "torch" or name.startswith("torch.")]
         self._modules = {name: sys.modules.pop(name) for name in names}
-        self._spec = self._modules["torch"].__spec__
+        spec = self._modules["torch"].__spec__
+        assert spec is not None
+        self._spec = spec
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
-        return spec_from_loader(fullname, self) if fullname == "torch" else None
+        return spec_from_loader(fullname, self, origin=self._spec.origin) if fullname == "torch" else None
 
     def create_module(self, spec: ModuleSpec) -> types.ModuleType:
         sys.meta_path.remove(self)

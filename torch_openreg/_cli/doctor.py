@@ -47,7 +47,7 @@ class Printer:
         build = f"{torch['version']} ({torch['build']})" if torch["version"] else "not installed"
         print(self.paint(device_line(whole["device"]), "bold"))
         for other in other_identities():
-            if other.needs_cpu_build and torch["version"] and torch["build"] != "CPU only":
+            if other.taken_in and (torch["build"] or "").startswith(other.taken_in):
                 command = _build.cpu_build(torch["version"])
                 print(f"TORCH_OPENREG_AS={other.type} needs a CPU build of PyTorch: {command}")
         print(f"{self.paint('Python', 'bold')}   {report['python']['version']}  {report['python']['executable']}")

@@ -16,5 +16,5 @@ IDENTITY = DeviceIdentity(
         "aten::convolution_overrideable": "aten::_convolution",
         "aten::convolution_backward_overrideable": "aten::convolution_backward",
     },
-    needs_cpu_build=True,
+    taken_in="HIP",
 )

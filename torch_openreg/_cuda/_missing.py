@@ -12,6 +12,7 @@ function answers for CUDA's kernels, which do not run here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, NoReturn
 
 import torch
@@ -124,3 +125,8 @@ _compile_kernel = refusal(
 
 def _no(asked: Any) -> bool:
     return False
+
+
+def disable_triton(config: ModuleType) -> None:
+    """Lets torch.utils._triton.has_triton() be False. The package triton comes with every build with CUDA."""
+    config.triton_disable_device_detection = True  # type: ignore[attr-defined]

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib.machinery import ExtensionFileLoader
+from types import ModuleType
 
 from torch_openreg._build import build_info, check_build, check_libraries, cpu_build
 from torch_openreg._loader import attach_dtensor, check_environment, check_platform, compiler_rows, when_imported
@@ -20,7 +21,7 @@ OWN_NAME = 'unset TORCH_OPENREG_AS and use the device by its own name, "openreg"
 def check_cuda() -> None:
     """Checks that this package was built with the device type cuda, and that the name "cuda" is free.
 
-    The name is free in a CPU build of PyTorch.
+    The name is free in a CPU build of PyTorch, and in a build with CUDA that _without_cuda.py has made one.
     """
     import torch
 
@@ -29,11 +30,31 @@ def check_cuda() -> None:
             f"this torch_openreg was built without the device type cuda. Install a build that has it, or {OWN_NAME}"
         )
     if torch._C._has_cuda:
-        built = f"CUDA {torch.version.cuda}" if torch.version.cuda else f"ROCm {torch.version.hip}"
-        raise RuntimeError(
-            f"PyTorch {torch.__version__} is a build with {built}, where the name cuda belongs to real GPUs. Install a "
-            f"CPU build with `{cpu_build(torch.__version__)}`, or {OWN_NAME}"
-        )
+        raise RuntimeError(f"PyTorch {torch.__version__} is a build with {_why_taken()}, or {OWN_NAME}")
+    if (prepared := _without_cuda()) and (text := prepared.about_gpus("/dev")):
+        from torch_openreg._failure import warn
+
+        warn(text)
+
+
+def _without_cuda() -> ModuleType | None:
+    """The module of the package torch_openreg_cuda that acts before a build with CUDA. None if it could not act."""
+    return sys.modules.get("torch_openreg_cuda._without_cuda")
+
+
+def _why_taken() -> str:
+    """Why the name "cuda" belongs to real GPUs in this process, and what to do."""
+    import torch
+
+    install = f"Install a CPU build with `{cpu_build(torch.__version__)}`"
+    if not torch.version.cuda:
+        return f"ROCm {torch.version.hip}, where the name cuda belongs to real GPUs. {install}"
+    if failure := getattr(_without_cuda(), "failure", ""):
+        return f"CUDA {torch.version.cuda}, which cannot be used without its CUDA libraries: {failure}. {install}"
+    return (
+        f"CUDA {torch.version.cuda}, and its CUDA libraries were opened before this package could leave them out. Start "
+        "the program with `python -m torch_openreg run --as cuda ...`"
+    )
 
 
 def open_libraries() -> None:
@@ -74,6 +95,7 @@ def attach_compiler() -> None:
     when_imported(
         (
             ("torch._dynamo.trace_rules", "torch_openreg._cuda._inductor:leave_out"),
+            ("torch._inductor.config", "torch_openreg._cuda._missing:disable_triton"),
             ("torch._inductor.compile_fx", "torch_openreg._cuda._inductor:patch_inductor"),
         )
     )

@@ -6,6 +6,9 @@ is imported.
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,6 +41,16 @@ OPTIONS: tuple[tuple[str, str, Allowed, str], ...] = (
         "what the sanitizer looks for: race, init, memory, leak, joined by commas",
     ),
 )
+
+
+def early_package() -> str | None:
+    """The package that must be imported before torch for the type in TORCH_OPENREG_AS, if the type has such a package.
+
+    None if it is imported already. Python does so when it starts, but reads .pth files in site directories only: not
+    with -S, and not in a folder of PYTHONPATH or of ``pip install --target``.
+    """
+    name = f"torch_openreg_{(device_type := os.environ.get('TORCH_OPENREG_AS'))}"
+    return name if device_type in _TYPES and name not in sys.modules and importlib.util.find_spec(name) else None
 
 
 def metavar(allowed: Allowed) -> str:

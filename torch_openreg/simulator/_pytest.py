@@ -9,6 +9,7 @@ torch_openreg_pytest.py, which pytest imports, becomes this module.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ._options import OPTIONS, metavar, reader  # of the package torch_openreg_pytest
+from ._options import OPTIONS, early_package, metavar, reader  # of the package torch_openreg_pytest
 
 if TYPE_CHECKING:
     import torch
@@ -65,6 +66,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     early_config.stash[_SEED] = environment.get("OPENREG_CHAOS_SEED", "")
     # A worker of pytest-xdist inherits the variables, so they have their effect even if torch is imported already.
     if settings.items() <= os.environ.items():
+        _import_early_package()
         return
     if "torch" in sys.modules:
         options = " ".join(f"--openreg-{name}" for name, variable, *_ in OPTIONS if variable in settings)
@@ -74,6 +76,12 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
             f"the devices. Set them before Python starts: {variables} python -m pytest ..."
         )
     os.environ.update(settings)
+    _import_early_package()
+
+
+def _import_early_package() -> None:
+    if package := early_package():
+        importlib.import_module(package)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -13,6 +13,7 @@
 
 #include "CudaGuard.h"
 #include "CudaHooks.h"
+#include "Forward.h"
 #include "Storage.h"
 #include "openreg_ipc.h"
 #include "openreg_launch.h"
@@ -23,6 +24,8 @@ namespace py = pybind11;
 namespace openreg = c10::openreg;
 using c10::MempoolId_t;
 using openreg::device_allocator;
+using openreg::stream_of_pointer;
+using openreg::stream_pointer;
 using torch::wrap_pybind_function;
 using torch::wrap_pybind_function_no_gil;
 
@@ -43,15 +46,6 @@ std::string error_string(int code) {
 }
 
 // ---- streams and events
-
-// The number that programs for CUDA use as cudaStream_t. 0 is the default stream.
-uintptr_t stream_pointer(const c10::Stream& stream) {
-  return stream.id() == 0 ? 0 : reinterpret_cast<uintptr_t>(openreg::OpenRegStream(stream).stream());
-}
-
-c10::Stream stream_of_pointer(uintptr_t pointer, c10::DeviceIndex device) {
-  return openreg::getStreamFromExternal(reinterpret_cast<orStream_t>(pointer), device);
-}
 
 int stream_priority(const c10::Stream& stream) {
   return openreg::OpenRegStream(stream).priority();
@@ -162,5 +156,6 @@ PyMODINIT_FUNC PyInit__C() {
   module.def("_begin_allocate_to_pool", wrap_pybind_function(&begin_allocate_to_pool));
   module.def("_begin_allocate_current_stream_to_pool", wrap_pybind_function(&begin_allocate_current_stream_to_pool));
   add_storage(module);
+  openreg::forward_stubs();
   return made;
 }

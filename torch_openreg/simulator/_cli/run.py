@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from torch_openreg.simulator._options import OPTIONS, metavar, reader
+from torch_openreg.simulator._options import OPTIONS, early_package, metavar, reader
 
 
 def main(argv: Sequence[str]) -> NoReturn:
@@ -39,5 +39,7 @@ def main(argv: Sequence[str]) -> NoReturn:
     python = sys.orig_argv[1 : -len(sys.argv)]
     if python[-1:] == ["-m"]:
         python.pop()
+    if package := early_package():
+        python += ["-c", f"import {package}; {package}.launch()"]
     module = ["-m"] if options.is_module else []
     os.execv(sys.executable, [sys.executable, *python, *module, options.program, *options.arguments])
