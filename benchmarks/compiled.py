@@ -24,7 +24,7 @@ def measure(device: str, quick: bool) -> dict[str, float]:
         took = {"cold compilation of the MLP": time.perf_counter() - start}
         for name in STEPS[:1] if quick else STEPS:
             torch.compiler.reset()
-            took[name] = training.seconds_a_step(name, device, 0.1 if quick else 0.4, compiled=True)
+            took[name] = training.seconds_a_step(name, device, quick, compiled=True)
         torch.compiler.reset()
         took["call of a kernel, 16 elements"] = seconds_a_call(device)
     return took

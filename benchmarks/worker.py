@@ -45,8 +45,7 @@ def main() -> None:
     if args.job in interleaved:
         result = [dataclasses.asdict(row) for row in interleaved[args.job](args.device, effort)]
     elif args.job == "training":
-        seconds = 0.1 if args.quick else 0.4
-        result = {name: training.seconds_a_step(name, args.device, seconds) for name in training.RECIPES}
+        result = {name: training.seconds_a_step(name, args.device, args.quick) for name in training.RECIPES}
     elif args.job == "small operators":
         result = operators.seconds_of_small_operators(args.device, effort)
     elif args.job == "compiled":

@@ -65,9 +65,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture
-def empty_environment(tmp_path: Path) -> Environment:
+def empty_environment(tmp_path: Path) -> Iterator[Environment]:
     """An environment with torch, without torch_openreg."""
-    return Environment(tmp_path / "environment")
+    environment = Environment(tmp_path / "environment")
+    yield environment
+    programs.end_servers(str(environment.python))
 
 
 @pytest.fixture
@@ -82,6 +84,7 @@ def shared_environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """An environment with torch and torch_openreg, for tests that change nothing in it."""
     environment = Environment(tmp_path_factory.mktemp("shared") / "environment")
     environment.install()
+    environment.serve()
     return environment
 
 

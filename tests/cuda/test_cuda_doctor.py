@@ -11,7 +11,8 @@ from programs import Done
 
 
 def doctor(environment: Environment, **variables: str) -> Done:
-    return programs.run(environment.python, "-m", "torch_openreg", "doctor", cwd=environment.folder, **variables)
+    command = (environment.python, "-m", "torch_openreg", "doctor")
+    return programs.run(*command, cwd=environment.folder, new_interpreter=True, **variables)
 
 
 @AS_CUDA

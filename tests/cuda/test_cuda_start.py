@@ -142,7 +142,9 @@ def test_an_unknown_value_of_the_variable_is_reported(shared_environment: Enviro
 def test_the_warning_is_at_the_programs_line(shared_environment: Environment, tmp_path: Path, first: str) -> None:
     program = tmp_path / "program.py"
     program.write_text(f"import os\nimport {first}\n")
-    result = shared_environment.start(f"import runpy; runpy.run_path({str(program)!r})", TORCH_OPENREG_AS="gpu")
+    result = shared_environment.start(
+        f"import runpy; runpy.run_path({str(program)!r})", new_interpreter=True, TORCH_OPENREG_AS="gpu"
+    )
     assert result.stderr == f"{program}:2: RuntimeWarning: {UNKNOWN}\n  import {first}\n"
 
 
@@ -263,7 +265,7 @@ from torch_openreg import openreg
 try: openreg.synchronize()
 except RuntimeError as error: print(error)
 """
-    result = programs.run(shared_environment.python, "-c", code, cwd=tmp_path, clean=True, TORCH_OPENREG_AS="cuda")
+    result = shared_environment.start(code, clean=True, new_interpreter=True, TORCH_OPENREG_AS="cuda")
     message = (
         'The simulated device "cuda" is not available: torch_openreg failed in check_hooks: RuntimeError: PyTorch '
         "cannot be given the device's hooks: another library has given PyTorch CUDA's hooks. Do not load that library, "

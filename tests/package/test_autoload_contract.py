@@ -86,7 +86,7 @@ ORDERS = (
 
 
 def test_the_device_is_there_in_every_import_order(shared_environment: Environment) -> None:
-    runs = [partial(shared_environment.run, f"{code}; {USE}") for code in ORDERS]
+    runs = [partial(shared_environment.run, f"{code}; {USE}", new_interpreter=True) for code in ORDERS]
     assert dict(zip(ORDERS, at_once(*runs), strict=True)) == dict.fromkeys(ORDERS, USED)
 
 
@@ -103,7 +103,7 @@ for thread in threads: thread.join()
 import torch
 {USE}
 """
-    assert shared_environment.run(code) == USED
+    assert shared_environment.run(code, new_interpreter=True) == USED
 
 
 CHILDREN = """
@@ -142,7 +142,7 @@ if __name__ == "__main__":
 def test_children_of_every_kind_and_dataloader_workers_have_the_device(shared_environment: Environment) -> None:
     program = shared_environment.folder / "children.py"  # a file, because spawned children import it
     program.write_text(CHILDREN)
-    result = programs.run(shared_environment.python, program, cwd=shared_environment.folder)
+    result = programs.run(shared_environment.python, program, cwd=shared_environment.folder, new_interpreter=True)
     children = "".join(f"{method} [2.0, 2.0]\n" for method in ("fork", "forkserver", "spawn"))
     assert (result.stderr, result.stdout) == ("", children + "worker [[[1.0, 1.0]], [[2.0, 2.0]]]\n" * 2)
 
@@ -256,6 +256,7 @@ def test_strict_raises_at_import(environment: Environment) -> None:
 def test_a_library_that_is_missing_cut_or_changed_is_explained_at_first_use(
     environment: Environment, name: str
 ) -> None:
+    environment.serve()
     library = environment.package / name
     whole = library.read_bytes()
     lengths = [1000] if name != "lib/libtorch_openreg.so" else [0, 1000, 4096, 500_000, len(whole) - 1, len(whole) + 1]
@@ -272,6 +273,7 @@ def test_a_library_that_is_missing_cut_or_changed_is_explained_at_first_use(
 
 
 def test_a_cut_build_record_is_explained_at_first_use(environment: Environment) -> None:
+    environment.serve()
     info = environment.package / "_build_info.py"
     whole = info.read_bytes()
     lines = [position + 1 for position, byte in enumerate(whole[:-1]) if byte == ord("\n")]
@@ -492,6 +494,7 @@ def test_the_typed_way_in_is_the_devices_module(shared_environment: Environment)
 
 
 def test_the_typed_way_in_explains_a_failure_as_torch_openreg_does(environment: Environment) -> None:
+    environment.serve()
     library = environment.package / "lib" / "libtorch_openreg.so"
     whole = library.read_bytes()
     library.write_bytes(whole[:100_000])
@@ -597,7 +600,8 @@ def test_import_torch_imports_only_our_modules_and_starts_no_thread_and_no_devic
     code = "import os, sys, torch; print(*sorted(sys.modules), len(os.listdir('/proc/self/task')))"
     used = f"{code}; assert not torch.openreg.is_initialized()"
     plain_run, run = at_once(
-        partial(shared_environment.run, code, TORCH_DEVICE_BACKEND_AUTOLOAD="0"), partial(shared_environment.run, used)
+        partial(shared_environment.run, code, new_interpreter=True, TORCH_DEVICE_BACKEND_AUTOLOAD="0"),
+        partial(shared_environment.run, used, new_interpreter=True),
     )
     (*plain, plain_threads), (*loaded, threads) = plain_run.split(), run.split()
     assert threads == plain_threads

@@ -805,7 +805,7 @@ def test_an_unknown_word_gives_the_closest_one(pytester: pytest.Pytester) -> Non
 
 @pytest.mark.slow
 def test_an_unknown_word_fails_the_test_in_a_worker_of_xdist(pytester: pytest.Pytester) -> None:
-    result = run(pytester, "@pytest.mark.openreg('cuda-t4')\ndef test_it(): pass\ndef test_other(): pass", "-n", "2")
+    result = run(pytester, "@pytest.mark.openreg('cuda-t4')\ndef test_it(): pass\ndef test_other(): pass", "-n", "1")
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["*::test_it: the marker openreg does not take 'cuda-t4'. It takes model=, memory=,*"])
 
@@ -910,7 +910,7 @@ def is_small_t4():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_option_and_the_marker_hold_for_each_kind_of_test(
     pytester: pytest.Pytester, kind: str, workers: tuple[str, ...]

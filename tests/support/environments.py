@@ -73,6 +73,10 @@ class Environment:
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         (info / "entry_points.txt").write_text(entry_points)
 
+    def serve(self) -> None:
+        """From now on programs start in a server that has imported torch, for tests with several programs."""
+        programs.served.add(str(self.python))
+
     def start(self, code: str, *options: str, **settings: Any) -> Done:
         """As programs.run(), for ``code`` with options of Python, in this environment."""
         return programs.run(self.python, *options, "-c", code, cwd=self.folder, **settings)

@@ -216,11 +216,11 @@ class Program:
 
 
 class Server:
-    def __init__(self, environment: dict[str, str], imports: tuple[str, ...]) -> None:
+    def __init__(self, python: str, environment: dict[str, str], imports: tuple[str, ...]) -> None:
         self._lock = threading.Lock()
         self._connection, theirs = socket.socketpair()
         self._process = subprocess.Popen(
-            [sys.executable, __file__, str(theirs.fileno()), *imports],
+            [python, __file__, str(theirs.fileno()), *imports],
             env=environment,
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
@@ -236,18 +236,32 @@ class Server:
         os.close(theirs)
         return Program(command, status)
 
+    def end(self) -> None:
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
 
-Key = tuple[frozenset[tuple[str, str]], tuple[str, ...]]
+
+served = {sys.executable}
+"""The interpreters whose programs a server starts."""
+Key = tuple[str, frozenset[tuple[str, str]], tuple[str, ...]]
 _servers: dict[Key, Server] = {}
 _making = threading.Lock()
 
 
-def server(environment: Mapping[str, str], imports: tuple[str, ...]) -> Server:
-    key = (frozenset(environment.items()), imports)
+def server(python: str, environment: Mapping[str, str], imports: tuple[str, ...]) -> Server:
+    key = (python, frozenset(environment.items()), imports)
     with _making:
         if key not in _servers:
-            _servers[key] = Server(dict(environment), imports)
+            _servers[key] = Server(python, dict(environment), imports)
         return _servers[key]
+
+
+def end_servers(python: str) -> None:
+    """Ends the servers of an interpreter, which is removed from ``served``. The other ones end with the tests."""
+    served.discard(python)
+    for key in [key for key in _servers if key[0] == python]:
+        _servers.pop(key).end()
 
 
 def start(
@@ -265,9 +279,9 @@ def start(
 
     ``clean``: without the variables that the device or this package reads. A variable that is None is not set.
 
-    A server starts [sys.executable, "-c", code, ...], [sys.executable, "-m", module, ...] and [sys.executable, file,
-    ...]. A command with options of Python, or with an environment that differs from os.environ in what Python or torch
-    may read while they start, runs in a new interpreter, and so does a program with a stdin.
+    The server of an interpreter in ``served`` starts [python, "-c", code, ...], [python, "-m", module, ...] and
+    [python, file, ...]. A command with options of Python, or with an environment that differs from os.environ in what
+    Python or torch may read while they start, runs in a new interpreter, and so does a program with a stdin.
 
     ``imports``: modules that the server has imported, after torch and its backends, such as COMPILER.
     """
@@ -275,7 +289,7 @@ def start(
     inherited = {name: value for name, value in os.environ.items() if not (clean and "OPENREG" in name)}
     environment = {name: value for name, value in (inherited | variables).items() if value is not None}
     new_interpreter |= "TEST_INTERPRETERS" in os.environ  # set by a developer, or by a tool, who wants no server
-    is_plain = words[0] == sys.executable and (words[1] in ("-c", "-m") or words[1].endswith(".py")) and stdin is None
+    is_plain = words[0] in served and (words[1] in ("-c", "-m") or words[1].endswith(".py")) and stdin is None
     early = read_early(environment)
     if new_interpreter or not is_plain or early != read_early(os.environ):
         return subprocess.Popen(
@@ -286,7 +300,7 @@ def start(
         early |= {name: value for name, value in environment.items() if name in LOADING}
     # Libraries set variables for the whole process when they are imported: then later programs have another server.
     folder = str(cwd or os.getcwd())
-    return server(early, imports).start(words, environment, folder, stdout, stderr)
+    return server(words[0], early, imports).start(words, environment, folder, stdout, stderr)
 
 
 def kill(program: Program | subprocess.Popen[str]) -> None:
