@@ -111,9 +111,7 @@ void scalar_tensor2(const DeviceRule&, ArrayRef<Operand> seen) {
         name != "tensor1",
         "CPU Scalar support for tensor1 argument is not supported when calling addcmul on ",
         identity.device,
-        " tensors. However, "
-        "CPU "
-        "Scalar support for tensor2 is supported, please swap your tensor1 and tensor2 terms.");
+        " tensors. However, CPU Scalar support for tensor2 is supported, please swap your tensor1 and tensor2 terms.");
   }
 }
 

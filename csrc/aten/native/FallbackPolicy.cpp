@@ -41,9 +41,7 @@ C10_NOINLINE void apply_policy(const OperatorTraits& op) {
       identity.device,
       " device, and ",
       identity.module,
-      ".fallback refuses to run the CPU's in its "
-      "place. "
-      "To allow it, add '",
+      ".fallback refuses to run the CPU's in its place. To allow it, add '",
       op.name,
       "' to the `allow` list of ",
       identity.module,

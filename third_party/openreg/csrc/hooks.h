@@ -105,8 +105,7 @@ inline RandomSchedule* randomSchedule = nullptr;
 
 inline constexpr const char* kNoChaos =
     "this build has no mode chaos: the folder third_party/openreg/csrc/simulator, which contains it, was absent. Use "
-    "the "
-    "mode async or inline";
+    "the mode async or inline";
 
 inline void forget(uint64_t scheduled) {
   if (scheduled != 0) {

@@ -128,8 +128,7 @@ orError_t chargeHostMemory(size_t bytes) {
     return fail(
         orErrorMemoryAllocation,
         "the host cannot back %s more: %s has %s left, and %s granted earlier may still be touched. Free memory, or "
-        "set "
-        "OPENREG_DEVICE_MEMORY to what the host can back",
+        "set OPENREG_DEVICE_MEMORY to what the host can back",
         formatBytes(bytes).c_str(),
         limiting ? ("the memory cgroup " + limiting->path).c_str() : "its memory (MemAvailable in /proc/meminfo)",
         formatBytes(available).c_str(),

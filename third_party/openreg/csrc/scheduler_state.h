@@ -15,7 +15,7 @@
 #include "stream.h"
 
 // What scheduler.cpp, launch.cpp, wait.cpp, failure.cpp, kernel.cpp, queue.cpp and engine.cpp share. activity.cpp,
-// injection.cpp and ipc_event.cpp use some of it. All other files include scheduler.h.
+// ipc_event.cpp and simulator/faults.cpp use some of it. All other files include scheduler.h.
 
 namespace openreg {
 
