@@ -179,7 +179,7 @@ print(prepared and prepared.failure)
 
 
 def in_fake_torch(environment: Environment, folder: Path, **variables: str) -> list[str]:
-    result = environment.start(PROGRAM, PYTHONPATH=str(folder), **variables)
+    result = environment.start(PROGRAM, PYTHONPATH=str(folder), new_interpreter=True, **variables)
     assert (result.returncode, result.stderr) == (0, "")
     return result.stdout.splitlines()
 
