@@ -9,7 +9,7 @@
 namespace c10d::openreg {
 namespace {
 
-occl::ReduceOp to_occl(ReduceOp::RedOpType op) {
+occl::ReduceOp to_occl_op(ReduceOp::RedOpType op) {
   switch (op) {
     case ReduceOp::SUM:
       return occl::ReduceOp::sum;
@@ -78,7 +78,7 @@ std::optional<occl::DataType> to_occl(at::ScalarType dtype) {
 }
 
 occl::Reduction to_occl(const CollectiveReduction& reduction, at::ScalarType dtype) {
-  return {to_occl(reduction.op), to_occl(dtype).value(), reduction.divisor};
+  return {to_occl_op(reduction.op), to_occl(dtype).value(), reduction.divisor};
 }
 
 occl::Request to_occl(const CollectiveRequest& request) {

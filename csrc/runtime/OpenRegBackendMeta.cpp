@@ -32,7 +32,7 @@ void load(const at::Tensor& tensor, Flags& metadata) {
   }
 }
 
-const bool registered = [] {
+const bool backend_meta_is_registered = [] {
   torch::jit::TensorBackendMetaRegistry(DeviceType::PrivateUse1, &save, &load);
   return true;
 }();

@@ -20,7 +20,7 @@ REGISTER_HOST_ALLOCATOR(DeviceType::PrivateUse1, host_allocator());
 // LITERALINCLUDE END: DEVICE ALLOCATOR REGISTRATION
 
 // LITERALINCLUDE START: HOOKS REGISTRATION
-const bool registered = [] {
+const bool backend_is_registered = [] {
   at::RegisterPrivateUse1HooksInterface(new OpenRegHooks);
   c10::SetStorageImplCreate(DeviceType::PrivateUse1, &create_storage);
   return true;

@@ -12,7 +12,7 @@
 namespace at::openreg {
 namespace {
 
-c10::openreg::ForkSafeMutex mutex; // guards current()
+c10::openreg::ForkSafeMutex policy_mutex; // guards current()
 FallbackPolicy& current() {
   static auto* policy = new FallbackPolicy; // a thread of autograd may outlive static destruction
   return *policy;
@@ -62,13 +62,13 @@ C10_NOINLINE void apply_policy(const OperatorTraits& op) {
 } // namespace
 
 FallbackPolicy fallback_policy() {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(policy_mutex);
   return current();
 }
 
 void set_fallback_policy(FallbackPolicy policy) {
   for_each_traits([](const OperatorTraits& op) { op.fallback.warned = false; });
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(policy_mutex);
   silent = policy.mode == FallbackMode::Silent;
   current() = std::move(policy);
 }
@@ -92,6 +92,10 @@ void note_fallback(const OperatorTraits& op) {
     apply_policy(op);
   }
   op.fallback.calls.fetch_add(1, std::memory_order_relaxed);
+}
+
+void note_fallback(const c10::FunctionSchema& op) {
+  note_fallback(traits_of(op));
 }
 
 } // namespace at::openreg

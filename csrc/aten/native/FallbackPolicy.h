@@ -7,6 +7,10 @@
 
 #include "runtime/OpenRegException.h"
 
+namespace c10 {
+struct FunctionSchema;
+}
+
 // What the fallback does besides running an operator. The fallback counts the calls of each operator. If the policy
 // says so, the fallback also warns, once for each operator, or refuses the call and does not count it. So a vendor sees
 // which operators still lack a kernel.
@@ -34,5 +38,6 @@ OPENREG_API void reset_fallback_counts();
 // Called by the fallback before an operator runs. Counts the call. Warns if the policy says so and the operator has not
 // warned under this policy yet. Throws if the policy refuses the operator.
 void note_fallback(const OperatorTraits& op);
+OPENREG_API void note_fallback(const c10::FunctionSchema& op); // for a fallback in another library
 
 } // namespace at::openreg

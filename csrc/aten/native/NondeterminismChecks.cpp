@@ -26,7 +26,7 @@ class BoxedCall {
 
 // ---- Under which condition CUDA's kernel of PyTorch 2.13 raises
 
-bool always(const BoxedCall&) {
+bool in_every_call(const BoxedCall&) {
   return true;
 }
 
@@ -61,7 +61,7 @@ bool multiplies(const BoxedCall& call) {
 struct NondeterministicKernel {
   const char* operators; // of the namespace aten, with their overloads
   const char* kernel;    // the name in the sentence that CUDA's kernel raises
-  bool (*applies)(const BoxedCall&) = always;
+  bool (*applies)(const BoxedCall&) = in_every_call;
 };
 
 // The table is that of PyTorch 2.13, and also serves later versions. The rows have the order of the docstring of

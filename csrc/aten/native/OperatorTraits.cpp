@@ -37,7 +37,7 @@ bool only_writes(const c10::FunctionSchema& schema) {
          });
 }
 
-c10::openreg::ForkSafeMutex mutex; // guards known_traits()
+c10::openreg::ForkSafeMutex traits_mutex; // guards known_traits()
 
 std::unordered_map<std::string, OperatorTraits>& known_traits() {
   static auto* all =
@@ -52,7 +52,7 @@ const OperatorTraits& traits_of(const c10::FunctionSchema& schema) {
   const OperatorTraits*& traits = seen[&schema];
   // A custom operator may be removed, and the schema of another operator may then get the same address.
   if (C10_UNLIKELY(!traits || (!traits->builtin && traits->name != full_name(schema)))) {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(traits_mutex);
     const std::string name = full_name(schema);
     OperatorTraits& made = known_traits()[name];
     if (made.name.empty()) {
@@ -77,7 +77,7 @@ bool is_written(const OperatorTraits& traits, const c10::Argument& argument, boo
 }
 
 void for_each_traits(const std::function<void(const OperatorTraits&)>& fn) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(traits_mutex);
   for (const auto& [name, traits] : known_traits()) {
     fn(traits);
   }

@@ -66,7 +66,7 @@ bool isin_sorts(const SyncCall& call) {
 }
 
 // LITERALINCLUDE START: SYNC RULES
-constexpr SyncRule kRules[] = {
+constexpr SyncRule kSyncRules[] = {
     {.operators = "index.Tensor index.Tensor_out",
      .source = "native/IndexingUtils.h: expandTensors() calls nonzero() for a mask, and moves an index to the device",
      .waits = &index_waits,
@@ -179,8 +179,8 @@ const SyncRule* sync_rule_of(const c10::FunctionSchema& schema, std::string_view
   if (name.starts_with(kNamespace)) {
     name.remove_prefix(kNamespace.size());
     const auto* const row = std::find_if(
-        std::begin(kRules), std::end(kRules), [&](const SyncRule& each) { return is_for(each, schema, name); });
-    if (row != std::end(kRules)) {
+        std::begin(kSyncRules), std::end(kSyncRules), [&](const SyncRule& each) { return is_for(each, schema, name); });
+    if (row != std::end(kSyncRules)) {
       return row;
     }
   }

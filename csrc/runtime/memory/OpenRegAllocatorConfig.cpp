@@ -54,7 +54,7 @@ void after_settings_changed(const std::string& settings) {
 }
 
 // Once a hook is registered, PyTorch refuses settings that neither it nor the hook knows.
-const bool registered = [] {
+const bool config_is_registered = [] {
   std::unordered_set<std::string> keys = kKeysOfCuda;
   // A key that PyTorch itself knows must not be registered: that would throw.
   std::erase_if(keys, [](const std::string& key) { return AcceleratorAllocatorConfig::getKeys().count(key) != 0; });

@@ -171,7 +171,7 @@ struct OpenRegHostAllocator final : at::CachingHostAllocatorInterface<HostAlloca
   }
 };
 
-OpenRegHostAllocator* instance() {
+OpenRegHostAllocator* pinned_allocator() {
   static auto* allocator = new OpenRegHostAllocator; // leaked: tensors may outlive static destructors
   return allocator;
 }
@@ -181,14 +181,14 @@ void release(void* context) {
     const auto* const block = static_cast<const at::HostBlock<Stream>*>(context);
     recorded_blocks().remove(block->ptr_);
     orNoteFree(block->ptr_, block->size_, nullptr);
-    instance()->free(context);
+    pinned_allocator()->free(context);
   }
 }
 
 } // namespace
 
 at::HostAllocator* host_allocator() {
-  return instance();
+  return pinned_allocator();
 }
 
 void record_pinned_memory(CachingDeviceAllocator::CreateContextFn gather) {

@@ -70,8 +70,8 @@ std::shared_ptr<Event> resolveRecorded(orEvent_t event) {
   return found && followOtherProcesses(found) == orSuccess ? found : nullptr;
 }
 
-constexpr char kMagic[8] = "ipcEvnt";
-constexpr IpcKind kEvent{kMagic, "orIpcGetEventHandle", "event", "use the event here"};
+constexpr char kEventMagic[8] = "ipcEvnt";
+constexpr IpcKind kEvent{kEventMagic, "orIpcGetEventHandle", "event", "use the event here"};
 
 // Makes an event of the current device on the page of `fd`, and takes ownership of `fd`.
 orError_t createShared(orEvent_t* event, int fd, const char* call) {
@@ -122,7 +122,7 @@ orError_t orIpcGetEventHandle(orIpcEventHandle_t* handle, orEvent_t event) {
     if (!found->shared) {
       return fail(orErrorInvalidResourceHandle, "the event is for this process only; make it with orIpcEventCreate");
     }
-    const IpcHandle content = describeMemfd(kMagic, found->shared->fd, kPageSize);
+    const IpcHandle content = describeMemfd(kEventMagic, found->shared->fd, kPageSize);
     *handle = {};
     std::memcpy(handle, &content, sizeof(content));
     return orSuccess;

@@ -25,8 +25,8 @@ namespace {
 
 static_assert(sizeof(IpcHandle) <= sizeof(orIpcMemHandle_t) && std::is_trivially_copyable_v<IpcHandle>);
 
-constexpr char kMagic[8] = "ipcMemH";
-constexpr IpcKind kMemory{kMagic, "orIpcGetMemHandle", "memory", "use the pointer here"};
+constexpr char kMemoryMagic[8] = "ipcMemH";
+constexpr IpcKind kMemory{kMemoryMagic, "orIpcGetMemHandle", "memory", "use the pointer here"};
 
 orError_t getHandle(orIpcMemHandle_t* handle, void* devPtr) {
   const auto address = reinterpret_cast<uintptr_t>(devPtr);
@@ -44,7 +44,7 @@ orError_t getHandle(orIpcMemHandle_t* handle, void* devPtr) {
   if (orIsObserved(orActivityUse)) {
     tellRange(orActivityUse, windows.deviceOf(address), nullptr, "orIpcGetMemHandle", devPtr, size);
   }
-  const IpcHandle content = describeMemfd(kMagic, fd, size);
+  const IpcHandle content = describeMemfd(kMemoryMagic, fd, size);
   *handle = {};
   std::memcpy(handle, &content, sizeof(content));
   return orSuccess;

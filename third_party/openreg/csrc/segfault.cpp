@@ -62,7 +62,7 @@ class Sentence {
   size_t length_ = 0;
 };
 
-const void* pointer(uintptr_t address) {
+const void* placeOf(uintptr_t address) {
   return reinterpret_cast<const void*>(address);
 }
 
@@ -87,12 +87,12 @@ uintptr_t faultAddress(const siginfo_t& info, const ucontext_t& context) {
 void explainHostAccess(uintptr_t address) {
   const int device = windows.deviceOf(address);
   Sentence sentence;
-  sentence << "openreg: the host accessed device memory at " << pointer(address);
+  sentence << "openreg: the host accessed device memory at " << placeOf(address);
   std::optional<Allocation> allocation;
   if (!deviceMemory(device).tryFind(address, allocation)) {
     sentence << " (device " << size_t(device) << ")";
   } else if (allocation) {
-    sentence << " (allocation of " << allocation->size << " bytes at " << pointer(allocation->begin) << " on device "
+    sentence << " (allocation of " << allocation->size << " bytes at " << placeOf(allocation->begin) << " on device "
              << size_t(device) << ", offset " << address - allocation->begin << ")";
   } else {
     sentence << " (device " << size_t(device) << ", in no allocation: freed, or out of bounds)";
@@ -126,7 +126,7 @@ void explain(uintptr_t address) {
       const int device = windows.deviceOf(address);
       const uintptr_t place = windows.toDevice(address);
       sentence << "openreg: " << (name ? "the kernel " : "a kernel") << (name ? name : "")
-               << " accessed memory of device " << size_t(device) << " at " << pointer(place);
+               << " accessed memory of device " << size_t(device) << " at " << placeOf(place);
       std::optional<Allocation> guarded;
       if (deviceMemory(device).tryFind(place, guarded, true) && guarded) {
         sentence << ", " << place - (guarded->begin + guarded->size) << " bytes past the end of an allocation of "
@@ -139,7 +139,7 @@ void explain(uintptr_t address) {
   } else if (address - windows.inherited < 2 * windows.inheritedSpan) {
     if (last.exchange(address) != address) {
       Sentence sentence;
-      sentence << "openreg: a forked child accessed device memory of its parent at " << pointer(address)
+      sentence << "openreg: a forked child accessed device memory of its parent at " << placeOf(address)
                << ". A child has no device memory. To use OpenReg with multiprocessing, you must use the 'spawn' start "
                   "method.";
       sentence.write();
