@@ -104,7 +104,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("TORCH_OPENREG_TRACE", "file", "", "where a trace is written", "torch_openreg/openreg/profiler.py"),
     _choice(
         "OCCL_TRANSPORT",
-        ("auto", "gloo", "shm"),
+        ("auto", "shm"),
         "what collectives use",
         "csrc/distributed/EngineChoice.cpp",
     ),

@@ -60,9 +60,12 @@ CHECKS = (
     "channels_last_is_contiguous",
 )
 MODES = ("inline", "async", "chaos")
+# The build without the simulator has no transport between hosts.
+OTHERS = [each for row in all_variables() if row.name == "OCCL_TRANSPORT" for each in row.choices[1:] if each != "shm"]
 CANNOT_SHARE_MEMORY = (
     "OCCL_TRANSPORT is 'shm', but the ranks of the group cannot share memory: they run on several hosts or as several "
-    "users, or there are more than 256 of them, or the device has no memory for the group. Set it to auto or gloo."
+    "users, or there are more than 256 of them, or the device has no memory for the group."
+    + "".join(f" Set it to auto or {each}." for each in OTHERS)
 )
 
 

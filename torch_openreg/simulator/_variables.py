@@ -40,6 +40,14 @@ VARIABLES = (
         "torch_openreg/simulator/openreg/models.py",
     ),
     (
+        "OCCL_TRANSPORT",
+        "choice",
+        "auto",
+        "what collectives use",
+        "csrc/distributed/EngineChoice.cpp",
+        ("auto", "gloo", "shm"),
+    ),
+    (
         "TORCH_OPENREG_AUTOGRAD_THREADS",
         "choice",
         "0",
