@@ -21,7 +21,7 @@ SEMANTICS := \
     serialization device_module fork lost_memory) \
   $(patsubst %,tests/operators/test_%.py,copy operators autograd mixed_devices views nn_zoo amp nondeterminism_checks)
 
-.PHONY: demo test test-all modes compiled sweep conformance stress install lint format clean
+.PHONY: demo test test-all modes compiled sweep conformance without-simulator stress install lint format clean
 .DEFAULT_GOAL := install
 
 # What only this project has. It adds to the variables above, and to the prerequisites of the targets below.
@@ -62,6 +62,10 @@ sweep: install
 # The conformance kit on the device. ARGS="--quick --html build/conformance.html" runs a part, and writes a page.
 conformance: install
 	PYTHONPATH=conformance $(BIN)/python -m torch_conformance --device openreg $(ARGS)
+
+# Deletes the folders of the simulation in a copy of the sources, builds what is left, and runs the tests that remain.
+without-simulator: install
+	$(BIN)/python -m pytest tests/package/without_simulator.py $(ARGS)
 
 # The device library and the allocators under load, without and with each of two sanitizers, in every execution mode.
 # ARGS="--seconds 5 --seed 1" sets the time and the seed.

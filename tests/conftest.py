@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -45,11 +47,30 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+# What the folders named simulator contain.
+SIMULATION = re.compile(
+    r"chaos|CHAOS|poison|sanitizer|orFault|orRequest|orSetDeviceModel|OPENREG_(FAULTS|MODEL)"
+    r"|openreg\.(faults|models)|auto \(the default\), gloo|\[gloo\]"
+)
+
+
+def needs_simulator(item: pytest.Item) -> bool:
+    """Whether the name of a test, with its parameters, or its body names a part of the simulation."""
+    body = inspect.getsource(item.function).partition("def ")[2] if isinstance(item, pytest.Function) else ""
+    return bool(SIMULATION.search(item.name) or SIMULATION.search(body))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test with an environment of its own, which takes seconds to make, is slow."""
+    """A test with an environment of its own, which takes seconds to make, is slow.
+
+    After `rm -r` of the folders named simulator, the tests of the other folders that need one of them are skipped.
+    """
+    without_simulator = not Path(__file__).with_name("simulator").is_dir()
     for item in items:
         if "empty_environment" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
+        if without_simulator and needs_simulator(item):
+            item.add_marker(pytest.mark.skip(reason="the folders named simulator were deleted"))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -1,13 +1,12 @@
 """The facts on which a compiled graph depends besides the graph and PyTorch: a part of inductor's cache key."""
 
-import ctypes
 import hashlib
 import pathlib  # not `from pathlib import Path`: install_config_module() reads each class here as a group of settings
 import sys
 
 from torch.utils._config_module import install_config_module
 
-from torch_openreg import _C, _paths
+from torch_openreg import _paths
 
 version: str = _paths.__version__
 
@@ -20,13 +19,6 @@ sources: str = hashlib.sha256(
 """A hash of the files that determine the generated code. If one of them changes, inductor does not use its cached code.
 
 In an editable installation the files can change while ``version`` stays the same.
-"""
-
-can_launch: bool = hasattr(ctypes.CDLL(_C.__file__), "torch_openreg_launch_compiled")
-"""Whether the libraries of this build have the function that generated kernels call (``launch.h``).
-
-The function is in csrc/simulator/borrowed/inductor, which a build may leave out. Such a build does not use code that
-inductor cached with another build.
 """
 
 install_config_module(sys.modules[__name__])
