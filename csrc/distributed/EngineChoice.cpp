@@ -27,13 +27,13 @@ WrapEngine& engine_wrapper() {
   return wrapper;
 }
 
-// Such as "gloo or ". Empty if there is no other transport.
+// What a sentence has between "auto" and "shm": ", gloo or ", or " or " if there is no other transport.
 std::string other_choices() {
   std::string names;
   for (const auto& [name, make] : transports()) {
-    names += name + " or ";
+    names += ", " + name;
   }
-  return names;
+  return names + " or ";
 }
 
 std::string_view chosen_transport() {
@@ -43,7 +43,7 @@ std::string_view chosen_transport() {
       transport == kAuto || transport == kShared || transports().contains(transport),
       "OCCL_TRANSPORT is '",
       transport,
-      "'. Set it to auto (the default), ",
+      "'. Set it to auto (the default)",
       other_choices(),
       kShared,
       ", or unset it.");
