@@ -719,9 +719,10 @@ def test_the_environment_enables_it_for_a_process() -> None:
         assert f"ValueError: OPENREG_SANITIZER is '{value}'. {sentence}" in run(PROGRAM, OPENREG_SANITIZER=value).stderr
 
 
-LEAK = f"""
-import sys, torch
-x = torch.ones(64, device={DEVICE!r})
+LEAK = """
+import sys
+from torch_openreg.openreg import memory
+x = memory.caching_allocator_alloc(64)
 """
 
 
@@ -731,14 +732,41 @@ def test_findings_that_are_printed_at_the_end_of_the_process_change_a_status_of_
     assert leaked.returncode == 1
     assert re.fullmatch(
         r"OPENREG_SANITIZER: leak: \d+ bytes of device memory in 1 blocks are still allocated\. They were allocated at "
-        rf"the line below\.\n  the device allocator allocates \d+ bytes on {DEVICE}:0, at <string>:3 in <module>\n"
+        rf"the line below\.\n  the device allocator allocates \d+ bytes on {DEVICE}:0, at <string>:4 in <module>\n"
         r"  Drop the references to them: .*\n",
         leaked.stderr,
     )
     kept = run(LEAK + "print('done')\nsys.exit(3)", OPENREG_SANITIZER="leak")
     assert (kept.returncode, kept.stdout) == (3, "done\n")
-    repaired = run(LEAK + "del x", OPENREG_SANITIZER="leak")
+    repaired = run(LEAK + "memory.caching_allocator_delete(x)", OPENREG_SANITIZER="leak")
     assert (repaired.returncode, repaired.stderr) == (0, "")
+
+
+HELD = f"""
+import torch
+device, kept = {DEVICE!r}, []
+model = torch.nn.Linear(64, 64).to(device)
+optimizer = torch.optim.Adam(model.parameters())
+event, buffer = torch.Event(device=device), torch.ones(64).pin_memory()
+event.record()
+for step in range(8):
+    loss = model(torch.ones(16, 64, device=device)).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    kept.append(KEEP)
+"""
+
+
+@runs_once
+def test_what_a_program_holds_at_its_end_is_no_leak_but_what_grows_with_each_step_is() -> None:
+    held = run(HELD.replace("KEEP", "loss.detach()"), OPENREG_SANITIZER="leak")
+    assert (held.returncode, held.stderr) == (0, "")
+    grows = run(HELD.replace("KEEP", "torch.ones(1000, device=device)"), OPENREG_SANITIZER="leak")
+    assert grows.returncode == 1 and grows.stderr.startswith(
+        "OPENREG_SANITIZER: leak: the memory that one line allocates grows from step to step: 1, 2, 3, 5, 7 blocks after the "
+        f"steps 2, 3, 4, 6, 8.\n  the device allocator allocates 28000 bytes on {DEVICE}:0, at <string>:13 in <module>\n"
+    )
 
 
 POISONED = f"""

@@ -1,17 +1,15 @@
 """Runs Python programs in processes of their own, and pays for `import torch` only once.
 
-A program is a child of a server that has imported torch, but no backend. In the child the first `import torch` gives
-the server's module and then loads the backends, which is what a new interpreter does in this order. So a program
-starts in tens of milliseconds and not in a second.
+A program is a child of a server that has imported torch, but no backend: the server of the command `check`, whose file
+says how it works. So a program starts in tens of milliseconds and not in a second. Without the simulator there is no
+server, and each program has a new interpreter.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gc
 import importlib.util
 import json
-import multiprocessing.process
 import os
 import re
 import select
@@ -23,24 +21,21 @@ import sys
 import tempfile
 import textwrap
 import threading
-import types
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from importlib.util import spec_from_loader
 from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 INT = struct.Struct("i")
-# PYTHONSAFEPATH, since Python 3.11: sys.path does not begin with the program's folder.
-SAFE_PATH = getattr(sys.flags, "safe_path", False)
 
 _TORCH = importlib.util.find_spec("torch")
 assert _TORCH is not None and _TORCH.origin is not None
 HAS_CUDA = Path(_TORCH.origin).with_name("lib").joinpath("libtorch_cuda.so").exists()  # a build of PyTorch with CUDA
+_PACKAGE = importlib.util.find_spec("torch_openreg")
+_FOLDERS = _PACKAGE.submodule_search_locations or () if _PACKAGE else ()
+SERVERS = [path for folder in _FOLDERS if (path := Path(folder, "simulator", "check", "_zygote.py")).exists()]
 # Variables that Python and torch do not read while they start.
 LATE = re.compile(
     "OPENREG|OCCL_|MASTER_|PYTEST_|BACKEND_AUTOLOAD"
@@ -62,125 +57,6 @@ def read_early(environment: Mapping[str, str]) -> dict[str, str]:
         if not LATE.search(name) or (HAS_CUDA and name == "TORCH_OPENREG_AS")
     }
 
-
-# ---- The server, in which this file is the program -------------------------------------------------------------------
-
-
-class Torch(MetaPathFinder, Loader):
-    """Imports torch a second time: from the modules that the server has imported."""
-
-    def __init__(self) -> None:
-        names = [name for name in sys.modules if name == "torch" or name.startswith("torch.")]
-        self._modules = {name: sys.modules.pop(name) for name in names}
-        spec = self._modules["torch"].__spec__
-        assert spec is not None
-        self._spec = spec
-
-    def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
-        return spec_from_loader(fullname, self, origin=self._spec.origin) if fullname == "torch" else None
-
-    def create_module(self, spec: ModuleSpec) -> types.ModuleType:
-        sys.meta_path.remove(self)
-        sys.modules.update(self._modules)
-        return self._modules["torch"]
-
-    def exec_module(self, torch: types.ModuleType) -> None:
-        torch.__spec__ = self._spec
-        if torch._is_device_backend_autoload_enabled():
-            torch._import_device_backends()
-
-
-def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """The next request, and the files in which the program leaves its output, its errors and its exit status."""
-    size, files, _, _ = socket.recv_fds(connection, INT.size, 3)
-    if not size:
-        sys.exit()
-    (left,), text = INT.unpack(size), b""
-    while left > len(text):
-        text += connection.recv(left - len(text))  # not more: the next request may be there already
-    return json.loads(text), files
-
-
-def next_program(connection: socket.socket) -> dict[str, Any]:
-    """Returns in a new process for each request."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes that wait for the programs
-    while True:
-        request, (output, errors, status) = receive(connection)
-        if os.fork() == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            connection.close()
-            program = os.fork()
-            if program == 0:
-                os.setsid()  # a process group, which kill() ends
-                os.dup2(output, 1)
-                os.dup2(errors, 2)
-                os.closerange(3, status + 1)
-                return request
-            os.write(status, INT.pack(program))
-            os.write(status, INT.pack(os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])))
-            os._exit(0)
-        for file in (output, errors, status):
-            os.close(file)
-
-
-def put_first(folder: str) -> None:
-    if not SAFE_PATH:
-        sys.path[0] = folder
-
-
-def code_of(arguments: list[str], main: types.ModuleType) -> tuple[types.CodeType, list[str]]:
-    """The code that Python would run as `main`, and its sys.argv. Also calls put_first()."""
-    kind, *rest = arguments
-    if kind == "-c":
-        put_first("")
-        return compile(rest[0], "<string>", "exec"), ["-c", *rest[1:]]
-    if kind == "-m":
-        put_first(os.getcwd())
-        spec = importlib.util.find_spec(rest[0])
-        if spec and spec.submodule_search_locations is not None:
-            spec = importlib.util.find_spec(f"{rest[0]}.__main__")
-        assert spec and spec.origin, f"no module {rest[0]}"
-        file, arguments = spec.origin, [spec.origin, *rest[1:]]
-        main.__spec__, main.__package__ = spec, spec.parent
-    else:
-        file = str(Path(kind).absolute())
-        put_first(str(Path(file).parent))
-    main.__file__ = file
-    return compile(Path(file).read_bytes(), file, "exec"), arguments
-
-
-def serve() -> None:
-    connection, *imports = sys.argv[1:]
-    if not imports:
-        os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-    for name in imports or ["torch"]:
-        importlib.import_module(name)
-    gc.collect()
-    gc.freeze()
-    request = next_program(socket.socket(fileno=int(connection)))
-    if not imports:
-        sys.meta_path.insert(0, Torch())
-    os.chdir(request["folder"])
-    multiprocessing.process.ORIGINAL_DIR = request["folder"]  # the folder of spawned processes
-    os.environ.clear()
-    os.environ.update(request["environment"])
-    main = sys.modules["__main__"] = types.ModuleType("__main__")
-    main.__dict__["__builtins__"] = __builtins__
-    try:
-        own = 0 if SAFE_PATH else 1  # the entry of put_first()
-        sys.path[own:own] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-        code, sys.argv = code_of(request["arguments"], main)
-        exec(code, main.__dict__)
-    except SystemExit:
-        raise
-    except BaseException as error:
-        assert error.__traceback__ is not None
-        error.__traceback__ = error.__traceback__.tb_next  # without the frame of this function
-        sys.excepthook(type(error), error, error.__traceback__)
-        sys.exit(1)
-
-
-# ---- The tests' side -------------------------------------------------------------------------------------------------
 
 LIMIT = 600
 """The time limit of a program, in seconds. It only ends a hang."""
@@ -220,7 +96,7 @@ class Server:
         self._lock = threading.Lock()
         self._connection, theirs = socket.socketpair()
         self._process = subprocess.Popen(
-            [python, __file__, str(theirs.fileno()), *imports],
+            [python, SERVERS[0], str(theirs.fileno()), *imports],
             env=environment,
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
@@ -228,7 +104,7 @@ class Server:
         theirs.close()
 
     def start(self, command: list[str], environment: dict[str, str], folder: str, output: int, errors: int) -> Program:
-        request = json.dumps({"arguments": command[1:], "environment": environment, "folder": folder}).encode()
+        request = json.dumps({"words": command[1:], "environment": environment, "folder": folder}).encode()
         status, theirs = os.pipe()
         with self._lock:
             socket.send_fds(self._connection, [INT.pack(len(request))], [output, errors, theirs])
@@ -288,7 +164,8 @@ def start(
     words = [str(word) for word in command]
     inherited = {name: value for name, value in os.environ.items() if not (clean and "OPENREG" in name)}
     environment = {name: value for name, value in (inherited | variables).items() if value is not None}
-    new_interpreter |= "TEST_INTERPRETERS" in os.environ  # set by a developer, or by a tool, who wants no server
+    # The variable is set by a developer, or by a tool, who wants no server.
+    new_interpreter |= not SERVERS or "TEST_INTERPRETERS" in os.environ
     is_plain = words[0] in served and (words[1] in ("-c", "-m") or words[1].endswith(".py")) and stdin is None
     early = read_early(environment)
     if new_interpreter or not is_plain or early != read_early(os.environ):
@@ -405,7 +282,3 @@ class Peer:
     def close(self) -> None:
         with self.process:  # closes the pipes
             kill(self.process)
-
-
-if __name__ == "__main__":
-    serve()

@@ -37,8 +37,12 @@ if __name__ == "__main__":
         "import atexit; atexit.register(print, 'the end')",
     ],
 )
-def test_code_does_what_it_does_in_a_new_interpreter(code: str, safe_path: str, tmp_path: Path) -> None:
-    variables = {"OPENREG_DEVICE_COUNT": "2", "PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": safe_path}
+def test_code_does_what_it_does_in_a_new_interpreter(
+    code: str, safe_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Not a variable of the program only: such a program would have a new interpreter.
+    monkeypatch.setenv("PYTHONSAFEPATH", safe_path)
+    variables = {"OPENREG_DEVICE_COUNT": "2", "PYTHONPATH": str(tmp_path)}
     new = programs.python(code, "argument", cwd=tmp_path, new_interpreter=True, **variables)
     ours = programs.python(code, "argument", cwd=tmp_path, **variables)
     assert (ours.returncode, ours.stdout, ours.stderr) == (new.returncode, new.stdout, new.stderr)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
+import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
@@ -48,6 +50,10 @@ FLAGS: tuple[tuple[str, dict[str, Any], str], ...] = (
 )
 
 
+# The option that runs the whole suite many times, in processes of its own.
+CHECK = "--openreg-check"
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("torch_openreg", "simulated devices (torch_openreg)")
     for name, variable, allowed, text in OPTIONS:
@@ -56,6 +62,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         )
     for name, arguments, text in FLAGS:
         group.addoption(f"--{name}", help=text, **arguments)
+    group.addoption(
+        CHECK, action="store_true", help="run the suite with every instrument, as `python -m torch_openreg check` does"
+    )
+    group.addoption(
+        f"{CHECK}-options", default="", metavar="OPTIONS", help="options of that command: --openreg-check-options=..."
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    if not config.getoption("openreg_check", False) or "OPENREG_CHECK" in os.environ:  # the variable: within such a run
+        return None
+    command = [sys.executable, "-m", "torch_openreg", "check", *shlex.split(config.getoption("openreg_check_options"))]
+    rest = [str(argument) for argument in config.invocation_params.args if not str(argument).startswith(CHECK)]
+    return subprocess.call([*command, "-m", "pytest", *rest], cwd=config.invocation_params.dir)
 
 
 @pytest.hookimpl(tryfirst=True)  # before conftest.py, which may import torch

@@ -33,6 +33,13 @@ VARIABLES = (
         ("race", "init", "memory", "leak"),
     ),
     (
+        "OPENREG_CHECK",
+        "folder",
+        "",
+        "where the command check lets each process write what it did",
+        "torch_openreg/simulator/openreg/_recorder.py",
+    ),
+    (
         "OPENREG_MODEL",
         "name",
         "",

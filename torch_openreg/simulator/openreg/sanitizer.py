@@ -15,7 +15,8 @@ Checks:
   give, and not with the times of a run. So it finds a race in every execution mode.
 - ``init`` finds a kernel that computes with bytes that nobody has written since they were allocated.
 - ``memory`` finds a kernel that writes past the end of a tensor's memory, or uses memory that was freed.
-- ``leak`` finds what was allocated while the sanitizer was on and still exists at its end.
+- ``leak`` finds what was allocated while the sanitizer was on and still exists at its end. For a whole process it finds
+  what the program cannot reach any more, and memory that grows from step to step (``mark``).
 
 ``OPENREG_SANITIZER=race,init`` enables checks for the whole process, and ``pytest --openreg-sanitize=race,init`` for
 each test. Findings that nothing has raised are printed when the process ends, and an exit status of 0 becomes 1. The
@@ -40,7 +41,7 @@ import torch
 
 from torch_openreg.simulator import _bindings as _C
 
-__all__ = ["Access", "Error", "Report", "Session", "disable", "enable"]
+__all__ = ["Access", "Error", "Report", "Session", "disable", "enable", "mark"]
 
 _CHECKS = {"race": 1, "init": 2, "memory": 4, "leak": 8}
 
@@ -265,7 +266,8 @@ def _look_for_leaks() -> None:
 def _apply_environment() -> None:
     checks = os.environ.get("OPENREG_SANITIZER", "")
     if checks.strip():
-        enable(checks)
+        if "leak" in enable(checks).checks:
+            _watch_growth()
         _C._sanitizer_fail_at_exit(False)
         atexit.register(_report_at_exit)
 
@@ -281,9 +283,76 @@ def _end_all(looks_for_leaks: bool = True) -> list[str]:
             session._finish()
         except Exception as error:
             texts.append(f"OPENREG_SANITIZER: the end of the process cannot wait for the devices: {error}")
-        left = (report for number, report in enumerate(session._earlier) if number not in session._raised)
-        texts += [f"OPENREG_SANITIZER: {report}" for report in left]
+        left = [report for number, report in enumerate(session._earlier) if number not in session._raised]
+        texts += [f"OPENREG_SANITIZER: {report}" for report in [*_leaks_at_exit(left), *_grown()]]
     return texts
+
+
+def _leaks_at_exit(reports: list[Report]) -> list[Report]:
+    """The reports without the leaks that are none at the end of a process: what the program can still reach.
+
+    Tensors may be in global variables, modules and caches, and so may be torch.Event. Memory is a leak if the process
+    has no tensor that could own it. Whatever the program made with functions of the device library is a leak.
+    """
+    may_be_owned = _owns_memory()
+    return [
+        report
+        for report in reports
+        if report.kind != "leak"
+        or (report.accesses[0].action == "allocates" and not may_be_owned)
+        or (report.accesses[0].action == "makes" and not report.accesses[0].operator.startswith("orEventCreate"))
+    ]
+
+
+def _owns_memory() -> bool:
+    """Whether a tensor of the device, or in pinned memory, exists."""
+    for value in gc.get_objects():
+        # Not isinstance(), which asks an object that pretends to be another.
+        if issubclass(type(value), torch.Tensor) and (not value.is_cpu or value.is_pinned()):
+            return True
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+_growth: Any = None
+
+
+def mark() -> None:
+    """Ends a step of the program, so that ``OPENREG_SANITIZER=leak`` finds memory that grows from step to step.
+
+    Each ``step()`` of an optimizer ends a step too. Without ``OPENREG_SANITIZER=leak`` the call has no effect. Does not
+    wait.
+    """
+    if _growth is not None:
+        _growth.mark()
+
+
+def _watch_growth() -> None:
+    global _growth
+    from torch_openreg.simulator._growth import Growth
+
+    _growth = Growth()
+
+
+def _grown() -> list[Report]:
+    """A report for each line whose memory grows from step to step."""
+    global _growth
+    growth, _growth = _growth, None
+    reports = []
+    for each in growth.found() if growth is not None else ():
+        name = "the allocator of pinned memory" if each.place == "the host" else "the device allocator"
+        site = each.site or "an unknown line"
+        text = (
+            f"leak: the memory that one line allocates grows from step to step: {_listed(each.blocks)} blocks after "
+            f"the steps {_listed(each.steps)}.\n"
+            f"  {name} allocates {each.bytes} bytes on {each.place}, at {site}\n"
+            "  Drop the references to them: lists and caches that grow, closures, reference cycles, stored graphs."
+        )
+        reports.append(Report("leak", (Access(name, "allocates", each.place, site, (), each.bytes),), text))
+    return reports
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, numbers[:6])) + (", ..." if len(numbers) > 6 else "")
 
 
 def _report_at_exit() -> None:

@@ -1,0 +1,314 @@
+"""``python -m torch_openreg check``: finds a bug with its line, and nothing in a correct program."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import programs
+import pytest
+from comparison import DEVICE
+
+from torch_openreg.simulator._cli import check as command
+from torch_openreg.simulator.check import _judge, _plan, _reports
+from torch_openreg.simulator.check._judge import Finding, Judge, Reference
+from torch_openreg.simulator.check._plan import Place, Run
+from torch_openreg.simulator.check._processes import Clock, Result
+
+PROGRAMS = Path(__file__).parent / "check_programs"
+GALLERY = Path(__file__).parents[2] / "examples" / "gallery"
+
+
+# ---- which runs there are --------------------------------------------------------------------------------------------
+
+
+def test_faults_are_tried_at_the_first_the_last_and_the_first_call_of_each_line() -> None:
+    rows = [[1, 10, "a.py", 1], [11, 90, "a.py", 2], [91, 100, "b.py", 7]]
+    assert _plan.places("malloc", 100, rows, 4) == [
+        Place("malloc", 1, "a.py", 1),
+        Place("malloc", 11, "a.py", 2),
+        Place("malloc", 91, "b.py", 7),
+        Place("malloc", 100, "b.py", 7),
+    ]
+    twelve = [place.number for place in _plan.places("copy", 100, rows, 12)]
+    assert len({*twelve}) == 12 and {1, 11, 91, 100} <= {*twelve}
+    assert [place.number for place in _plan.places("copy", 3, [], 12)] == [1, 2, 3]
+    assert _plan.places("copy", 0, [], 12) == _plan.places("copy", 5, [], 0) == []
+
+
+def test_the_kinds_of_faults_alternate() -> None:
+    runs = _plan.fault_runs([Place("malloc", 1), Place("malloc", 2), Place("copy", 1)])
+    assert [run.settings["OPENREG_FAULTS"] for run in runs] == ["malloc:1=oom", "copy:1=failure", "malloc:2=oom"]
+
+
+# ---- what a run shows ------------------------------------------------------------------------------------------------
+
+
+def result(
+    status: int | None = 0, stdout: str = "1.5\n", stderr: str = "", allocated: int = 0, fired: int = 1
+) -> Result:
+    faults = [{"text": "", "seen": 1, "fired": fired}]
+    record = {"counts": {}, "faults": faults, "reports": [], "allocated": allocated}
+    return Result({}, status, stdout, stderr, {"model.pt": "a"}, [record], 1.0, Path())
+
+
+def judged(later: Result, kind: str = "fault", first: Result | None = None) -> list[Finding]:
+    judge = Judge("/work/train.py", Path("/work"), lambda file: "/lib/" not in file)
+    first = first or result()
+    judge.reference = Reference(first, first, "all")
+    run = Run(kind, {}, Place("malloc", 3, "/work/train.py", 9) if kind == "fault" else None)
+    return list(judge.judge(run, later))
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/work/train.py", line 7, in step
+  File "/lib/torch/nn.py", line 70, in forward
+{error}
+"""
+INJECTED = "torch.OutOfMemoryError: out of memory (injected by malloc:3=oom)"
+DURING = "\nDuring handling of the above exception, another exception occurred:\n\n"
+
+
+@pytest.mark.parametrize(
+    ("later", "kind", "line"),
+    [
+        (result(1, "", TRACEBACK.format(error=INJECTED)), "", 0),
+        (result(3, "out of memory, bye\n"), "", 0),
+        (result(fired=0, stdout="2\n"), "", 0),
+        (result(), "", 0),
+        (result(None), "hang", 9),
+        (result(-signal.SIGSEGV), "crash", 9),
+        (result(stdout="2.5\n"), "swallowed", 9),
+        (result(stdout="nan\nout of memory\n"), "wrong", 9),
+        (result(allocated=512), "leak", 9),
+        (
+            result(1, "", TRACEBACK.format(error=INJECTED) + DURING + TRACEBACK.format(error="TypeError: a float")),
+            "recovery",
+            7,
+        ),
+    ],
+)
+def test_what_a_fault_leads_to(later: Result, kind: str, line: int) -> None:
+    found = judged(later)
+    assert [(each.kind, each.file, each.line, each.note) for each in found] == (
+        [(kind, "/work/train.py", line, False)] if kind else []
+    )
+
+
+def test_other_numbers_after_a_smaller_batch_are_a_note() -> None:
+    (note,) = judged(result(stdout="1.6\n", stderr="out of memory: again with half of the batch"))
+    assert note.note and "it prints '1.6', and otherwise '1.5'" in note.message
+
+
+def test_another_order_must_not_change_the_output_or_a_file() -> None:
+    (found,) = judged(result(stdout="nan\n"), "schedule")
+    assert found.kind == "schedule" and "it prints 'nan', and otherwise '1.5'" in found.message
+    other = result()
+    other.files = {"model.pt": "b"}
+    (found,) = judged(other, "schedule")
+    assert "the file model.pt, which it writes, has other bytes" in found.message
+
+
+def test_what_differs_between_two_plain_runs_is_not_compared() -> None:
+    first, second = result(stdout="loss 1.5, 0.123 s\ndone\n"), result(stdout="loss 1.5, 0.456 s\ndone\n")
+    second.files = {"model.pt": "b"}
+    first.stdout, second.stdout = (f"at 15:00:0{i}: {each.stdout}" for i, each in enumerate((first, second)))
+    reference = Reference(first, second, "all")
+    assert reference.not_compared() == ["the file model.pt", "parts of 1 printed lines (the first is line 1)"]
+    assert reference.difference(result(stdout="at 15:01:07: loss 1.5, 0.789 s\ndone\n")) is None
+    assert reference.difference(result(stdout="at 15:00:00: loss 1.6, 0.123 s\ndone\n")) is not None
+    assert reference.difference(result(stdout="at 15:00:00: loss 1.5, 0.123 s\n")) is not None
+    one, other = result(stdout="12 passed in 0.12s\n"), result(stdout="12 passed in 0.13s\n")
+    assert Reference(one, one, "all").difference(other) is None  # equal durations are chance
+    unequal = Reference(first, result(stdout="one\ntwo words\n"), "all")
+    assert "the printed output, which has other lines in each run" in unequal.not_compared()
+
+
+def test_a_limit_counts_no_time_in_which_a_thread_waits_for_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch_openreg.simulator.check import _processes
+
+    clock = Clock(0, 10.0)
+    begin = time.monotonic()
+    monkeypatch.setattr(_processes.time, "monotonic", lambda: begin + 15)
+    monkeypatch.setattr(_processes, "_delays", lambda process: [1.0, 6.0])
+    assert not clock.is_over()
+    monkeypatch.setattr(_processes, "_delays", lambda process: [4.0])
+    assert clock.is_over()
+
+
+# ---- reports ---------------------------------------------------------------------------------------------------------
+
+FINDINGS = [
+    Finding("race", "train.py", 12, "a <race> & more", "OPENREG_SANITIZER=race python train.py"),
+    Finding("wrong", "train.py", 0, "other numbers", "OPENREG_FAULTS=malloc:3=oom python train.py", note=True),
+]
+LOOKED_AT = {
+    "runs": 5,
+    "planned": 9,
+    "schedules": 4,
+    "models": ["cuda-t4"],
+    "calls": {"allocations": 7},
+    "faults": {"allocations": 2},
+    "not_compared": ["the file log"],
+}
+
+
+def test_the_reports_are_what_their_readers_expect() -> None:
+    report = json.loads(_reports.as_json(FINDINGS, LOOKED_AT))
+    assert {*report["findings"][0]} >= {"kind", "file", "line", "message", "repeat"}
+    assert len(report["findings"]) == len(report["notes"]) == 1 and report["looked_at"] == LOOKED_AT
+
+    suite = ElementTree.fromstring(_reports.as_junit(FINDINGS, LOOKED_AT))
+    assert (suite.tag, suite.get("tests"), suite.get("failures")) == ("testsuite", "1", "1")
+    assert suite[0].get("line") == "12" and suite[0][0].get("message") == "a <race> & more"
+    assert ElementTree.fromstring(_reports.as_junit([], LOOKED_AT)).get("failures") == "0"
+
+    sarif = json.loads(_reports.as_sarif(FINDINGS, LOOKED_AT))
+    assert sarif["version"] == "2.1.0" and "sarif-2.1.0" in sarif["$schema"]
+    driver, results = sarif["runs"][0]["tool"]["driver"], sarif["runs"][0]["results"]
+    assert driver["name"] and {rule["id"] for rule in driver["rules"]} == {*_judge.KINDS}
+    assert [(each["ruleId"], each["level"]) for each in results] == [("race", "error"), ("wrong", "note")]
+    place = results[0]["locations"][0]["physicalLocation"]
+    assert place == {"artifactLocation": {"uri": "train.py"}, "region": {"startLine": 12}}
+    assert "region" not in results[1]["locations"][0]["physicalLocation"] and results[0]["message"]["text"]
+
+    page = _reports.as_html(FINDINGS, LOOKED_AT)
+    assert "a &lt;race&gt; &amp; more" in page and "train.py:12" in page and "https:" not in page
+    assert "check: 1 finding; looked at 5 of 9 runs; 4 schedules; faults in 2 of 7 allocations; models cuda-t4" in (
+        _reports.text(FINDINGS, LOOKED_AT)
+    )
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+def check(*arguments: str | Path, cwd: Path) -> tuple[programs.Done, dict[str, Any]]:
+    """The report of the command; {} if it wrote none."""
+    report = cwd.parent / f"{cwd.name}.json"
+    command = (sys.executable, "-m", "torch_openreg", "check", "--json", report, *arguments)
+    ended = programs.run(*command, cwd=cwd, clean=True, timeout=3600)
+    return ended, json.loads(report.read_text()) if report.exists() else {}
+
+
+def places(report: dict[str, Any]) -> set[tuple[str, str, int]]:
+    return {(each["kind"], Path(each["file"]).name, each["line"]) for each in report["findings"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["no.py"], "there is no file no.py"),
+        (["--fail-on", "rase", PROGRAMS / "correct.py"], "there is no kind rase; there are error, race"),
+        (["--budget", "soon", PROGRAMS / "correct.py"], "must be a time such as 90s, 5m or 1h, not 'soon'"),
+        (["--compare", "some", PROGRAMS / "correct.py"], "it is none of all, output, files, none, and no FILE.py"),
+        (["--suppress", "list", PROGRAMS / "correct.py"], "list:2: a line is `KIND FILE[:LINE]  # the reason`"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else str(value[0]),
+)
+def test_wrong_usage_has_the_status_2(arguments: list[str | Path], says: str, tmp_path: Path) -> None:
+    (tmp_path / "list").write_text("race train.py:12  # the race is on purpose\nrace train.py\n")
+    ended, _ = check(*arguments, cwd=tmp_path)
+    assert ended.returncode == 2 and says in ended.stderr
+
+
+def bug_line(file: Path) -> int:
+    return next(number for number, line in enumerate(file.read_text().splitlines(), 1) if "# BUG" in line)
+
+
+QUICK = ("--places", "2", "--seeds", "0", "--models", "")
+NO_FAULTS = ("--places", "0", *QUICK[2:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "kinds", "options"),
+    [
+        ("handler", {"recovery"}, QUICK),
+        ("unordered", {"race", "schedule"}, NO_FAULTS),
+        ("grows", {"leak"}, NO_FAULTS),
+    ],
+)
+def test_a_bug_is_found_with_its_line(name: str, kinds: set[str], options: tuple[str, ...], tmp_path: Path) -> None:
+    file = PROGRAMS / f"{name}.py"
+    ended, report = check(*options, file, cwd=tmp_path)
+    assert ended.returncode == 1, ended.stderr
+    assert {(kind, file.name, bug_line(file)) for kind in kinds} <= places(report), ended.stdout
+    assert [*tmp_path.iterdir()] == []  # the runs worked in copies of the folder
+
+
+@pytest.mark.slow
+def test_a_command_of_the_report_repeats_its_finding(tmp_path: Path) -> None:
+    file = PROGRAMS / "swallowed.py"
+    ended, report = check(*QUICK, file, cwd=tmp_path)
+    assert ended.returncode == 1 and places(report) == {("swallowed", file.name, bug_line(file))}, ended.stdout
+    finding = report["findings"][0]
+    assert finding["sure"] == "always (2 of 2 runs)"
+    setting, _, program = finding["repeat"].split()
+    variable, _, value = setting.partition("=")
+    repeated = programs.run(sys.executable, program, cwd=tmp_path, clean=True, **{variable: value})
+    assert repeated.returncode == 0 and repeated.stdout.strip() in finding["message"]
+
+
+def test_what_is_known_or_suppressed_for_a_reason_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "known").write_text(_reports.as_json(FINDINGS[:1], LOOKED_AT))
+    (tmp_path / "reasons").write_text("race train.py:12  # on purpose\n\n# a comment\n* b.py  # generated\n")
+    known, rules = command._baseline(str(tmp_path / "known")), command._suppressions(str(tmp_path / "reasons"))
+    race = FINDINGS[0]
+    moved = Finding(race.kind, race.file, race.line + 1, race.message)
+    assert not command._is_wanted(moved, [], known) and not command._is_wanted(race, rules, set())
+    assert command._is_wanted(moved, rules, set()) and not command._is_wanted(
+        Finding("leak", "b.py", 3, ""), rules, set()
+    )
+
+
+@pytest.mark.slow
+def test_nothing_is_found_in_a_correct_program_and_the_report_says_how_much_was_looked_at(tmp_path: Path) -> None:
+    ended, report = check("--places", "4", PROGRAMS / "correct.py", cwd=tmp_path)
+    assert (ended.returncode, report["findings"], report["notes"]) == (0, [], []), ended.stdout
+    looked_at = report["looked_at"]
+    assert looked_at["runs"] == looked_at["planned"] and looked_at["schedules"] == 4 and looked_at["peak"] > 0
+    assert looked_at["faults"]["allocations"] == looked_at["faults"]["launches"] == 4
+    assert looked_at["not_compared"] == ["parts of 4 printed lines (the first is line 1)"]
+
+
+@pytest.mark.slow
+def test_a_module_with_two_ranks_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "ranks.py").write_text((PROGRAMS / "two_ranks.py").read_text())
+    ended, report = check("--places", "1", "--seeds", "0", "--models", "", "-m", "ranks", cwd=tmp_path)
+    assert (ended.returncode, report["findings"]) == (0, []), ended.stdout
+    assert report["looked_at"]["faults"]["collectives"] == 1
+
+
+SUITE = f"""
+import torch
+
+def test_a_copy_that_is_too_early():
+    host = torch.ones(1 << 12, device={DEVICE!r}).cumsum(0).to("cpu", non_blocking=True)
+    assert host[0] == host[0]  # BUG
+
+def test_a_sum():
+    assert torch.ones(4, device={DEVICE!r}).sum() == 4
+"""
+
+
+@pytest.mark.slow
+def test_a_suite_of_pytest_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(SUITE)
+    found = tmp_path.parent / f"{tmp_path.name}.sarif"
+    ended = programs.run(
+        *programs.PYTEST,
+        "--openreg-check",
+        f"--openreg-check-options={' '.join(NO_FAULTS[:-2])} --models= --sarif {found}",
+        cwd=tmp_path,
+        clean=True,
+    )
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    results = json.loads(found.read_text())["runs"][0]["results"]
+    assert ("race", 6) in {
+        (each["ruleId"], each["locations"][0]["physicalLocation"]["region"]["startLine"]) for each in results
+    }

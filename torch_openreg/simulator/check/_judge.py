@@ -1,0 +1,287 @@
+"""What a run has shown: findings and notes. A finding needs evidence that the run itself gives."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from ._plan import Run
+from ._processes import Result
+
+# Every kind of finding, and what it means.
+KINDS = {
+    "error": "the program fails",
+    "race": "two accesses that nothing orders",
+    "init": "a read of memory that nobody has written",
+    "memory": "an access outside of a tensor's memory",
+    "leak": "memory that nobody frees",
+    "schedule": "the result depends on the order in which the device works",
+    "hang": "the program does not end",
+    "crash": "a signal ends the program",
+    "recovery": "the program handles a failure, and its handling fails",
+    "swallowed": "a failure changes the results, and nobody is told",
+    "wrong": "the program goes on after a failure, with wrong values",
+    "model": "another accelerator refuses what the program does",
+}
+# Errors of Python that a mistake in a handler raises, and nobody raises on purpose in place of the device's failure.
+_MISTAKES = re.compile(
+    r"(TypeError|AttributeError|NameError|UnboundLocalError|IndexError|KeyError|ZeroDivisionError|AssertionError)\b"
+)
+_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (\S+))?', re.M)
+_PYTEST_FRAME = re.compile(r"^([^\s:]+\.py):(\d+): \w", re.M)
+# The parts of a printed line that are compared. A time of the day is one part, and two equal durations are chance.
+_TOKEN = re.compile(r"\d+(?::\d\d)+[.,\d]*|[-+]?\d[\w.+-]*|[^\W\d]+|\S")
+_DURATION = re.compile(r"\b\d+(\.\d+)?(e[-+]?\d+)? ?([mun\u00b5]?s|sec|secs|seconds?|minutes?)\b")
+_SAYS = re.compile(r"injected by|out of memory|OutOfMemory|retry|again|recover|fail|warn|error|skip|smaller", re.I)
+
+
+class Line(NamedTuple):
+    file: str
+    line: int
+
+
+@dataclass
+class Finding:
+    """One row of the report. ``sure`` says how often the run showed it, ``repeat`` is the command that repeats it."""
+
+    kind: str
+    file: str
+    line: int
+    message: str
+    repeat: str = ""
+    sure: str = "always"
+    note: bool = False  # worth reading, and no finding
+    runs: list[Run] = field(default_factory=list)
+
+    def within(self, folder: Path) -> Finding:
+        """The finding with its file relative to the folder, if the file is in it."""
+        self.file = self.file.removeprefix(str(folder) + "/")
+        return self
+
+    @property
+    def key(self) -> tuple[str, str, int, str]:
+        return self.kind, self.file, self.line, re.sub(r"\d+", "N", self.message)
+
+
+class Difference(NamedTuple):
+    """``line``: the number of the line of the output, from 0; -1 if there is none."""
+
+    text: str
+    line: int = -1
+
+
+@dataclass
+class Reference:
+    """The first run, and what differs between the first two runs and is not compared."""
+
+    first: Result
+    second: Result
+    what: str  # of --compare: all, output, files, none
+    hook: Callable[[Result, Result], object] | None = None
+    masked_tokens: set[tuple[int, int]] = field(default_factory=set)
+    masked_files: set[str] = field(default_factory=set)
+    compares_output: bool = True
+
+    def __post_init__(self) -> None:
+        self.compares_output = self.what in ("all", "output")
+        first, second = self._tokens(self.first), self._tokens(self.second)
+        if [len(line) for line in first] != [len(line) for line in second]:
+            self.compares_output = False
+        else:
+            self.masked_tokens = {
+                (i, j)
+                for i, (one, other) in enumerate(zip(first, second, strict=True))
+                for j in range(len(one))
+                if one[j] != other[j]
+            }
+        names = {*self.first.files, *self.second.files}
+        self.masked_files = {name for name in names if self.first.files.get(name) != self.second.files.get(name)}
+
+    @staticmethod
+    def _tokens(result: Result) -> list[list[str]]:
+        return [_TOKEN.findall(_DURATION.sub("TIME", line)) for line in result.stdout.splitlines()]
+
+    def not_compared(self) -> list[str]:
+        """What differs between two plain runs, in words."""
+        found = [f"the file {name}" for name in sorted(self.masked_files)]
+        if not self.compares_output and self.what in ("all", "output"):
+            found.append("the printed output, which has other lines in each run")
+        lines = sorted({line for line, _ in self.masked_tokens})
+        if lines:
+            found.append(f"parts of {len(lines)} printed lines (the first is line {lines[0] + 1})")
+        return found
+
+    def difference(self, result: Result) -> Difference | None:
+        """The first difference between a run and the first run."""
+        if self.hook is not None:
+            said = self.hook(self.first, result)
+            return Difference(str(said)) if said else None
+        if self.compares_output:
+            first, other = self._tokens(self.first), self._tokens(result)
+            lines = self.first.stdout.splitlines()
+            for i, (one, two) in enumerate(zip(first, other, strict=False)):
+                same = len(one) == len(two) and all(
+                    one[j] == two[j] or (i, j) in self.masked_tokens for j in range(len(one))
+                )
+                if not same:
+                    text = f"it prints {_short(result.stdout.splitlines()[i])}, and otherwise {_short(lines[i])}"
+                    return Difference(text, i)
+            if len(first) != len(other):
+                return Difference(f"it prints {len(other)} lines, and otherwise {len(first)}", len(first) - 1)
+        if self.what in ("all", "files"):
+            names = ({*self.first.files, *result.files}) - self.masked_files
+            for name in sorted(names):
+                if self.first.files.get(name) != result.files.get(name):
+                    is_there = "has other bytes" if name in result.files else "is missing"
+                    return Difference(f"the file {name}, which it writes, {is_there}")
+        return None
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) < 60 else text[:57] + "...")
+
+
+def last_error(stderr: str) -> str:
+    """The last line of the last traceback, such as "RuntimeError: ..."; empty if there is none."""
+    parts = re.split(r"^Traceback \(most recent call last\):$", stderr, flags=re.M)
+    if len(parts) == 1:
+        return ""
+    for line in parts[-1].splitlines()[1:]:
+        if re.match(r"[A-Za-z_][\w.]*(:|$)", line):
+            return line
+    return ""
+
+
+def line_of_error(result: Result, is_own: Callable[[str], bool]) -> Line | None:
+    """The innermost line of the program in the last traceback that has one. pytest prints tracebacks to stdout."""
+    stderr = result.stderr
+    parts = re.split(r"^Traceback \(most recent call last\):$", stderr, flags=re.M)
+    for part in reversed(parts[1:] or parts):
+        frames = [Line(file, int(number)) for file, number, _ in _FRAME.findall(part) if is_own(file)]
+        if frames:
+            return frames[-1]
+    places = [Line(file, int(number)) for file, number in _PYTEST_FRAME.findall(result.stdout)]
+    return places[-1] if result.status and places else None
+
+
+def _signal(status: int) -> str:
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"
+
+
+class Judge:
+    """Judges runs against the first run. ``is_own``: whether a file belongs to the program, which runs in ``folder``."""
+
+    def __init__(self, program: str, folder: Path, is_own: Callable[[str], bool]) -> None:
+        self._program = program
+        self._folder = folder
+        self._is_own = is_own
+        self.reference: Reference | None = None
+        self.printed: list[tuple[int, str, int]] = []
+
+    def _line(self, result: Result, run: Run | None = None) -> Line:
+        if found := line_of_error(result, self._is_own):
+            return Line(str(self._folder / found.file), found.line)
+        if run and run.place and run.place.file:
+            return Line(run.place.file, run.place.line)
+        return Line(self._program, 0)
+
+    def plain(self, result: Result) -> Iterator[Finding]:
+        """The first run: a program that fails here is an error."""
+        if result.status == 0:
+            return
+        line = self._line(result)
+        if result.status is None:
+            yield Finding("hang", *line, f"the program did not end within {result.seconds:.0f} s")
+        elif result.status < 0:
+            yield Finding("crash", *line, f"{_signal(result.status)} ends the program{self._last_words(result)}")
+        else:
+            yield Finding("error", *line, last_error(result.stderr) or self._says(result))
+
+    def _says(self, result: Result) -> str:
+        words = (result.stderr.strip() or result.stdout.strip()).splitlines()
+        return f"exit status {result.status}" + (f": {words[-1]}" if words else "")
+
+    def _last_words(self, result: Result) -> str:
+        words = [line for line in result.stderr.strip().splitlines() if line.startswith("openreg")]
+        return f": {words[-1]}" if words else ""
+
+    def judge(self, run: Run, result: Result) -> Iterator[Finding]:
+        """What a later run has shown."""
+        if run.kind == "fault" and not result.fired() and result.status == 0:
+            return  # the place was not reached
+        line = self._line(result, run)
+        after = f" after {run.place.fault}" if run.place else ""
+        if result.status is None:
+            yield Finding("hang", *line, f"the program does not end{after}")
+        elif result.status < 0:
+            yield Finding("crash", *line, f"{_signal(result.status)} ends the program{after}{self._last_words(result)}")
+        elif run.kind == "sanitizer":
+            yield from self._sanitizer(result)
+        elif run.kind == "model":
+            if result.status:
+                what = last_error(result.stderr) or self._says(result)
+                yield Finding("model", *line, f"{run.settings['OPENREG_MODEL']}: {what}")
+        elif run.kind == "schedule":
+            yield from self._schedule(result, line)
+        else:
+            yield from self._fault(run, result, line)
+
+    def _sanitizer(self, result: Result) -> Iterator[Finding]:
+        for record in result.records:
+            for kind, file, line, text in record["reports"]:
+                yield Finding(kind, file or self._program, line, text.splitlines()[0])
+        if result.status and not any(record["reports"] for record in result.records):
+            what = last_error(result.stderr) or self._says(result)
+            yield Finding("error", *self._line(result), f"with the sanitizer the program fails: {what}")
+
+    def _schedule(self, result: Result, line: Line) -> Iterator[Finding]:
+        assert self.reference
+        if result.status:
+            yield Finding("schedule", *line, f"in another order: {last_error(result.stderr) or self._says(result)}")
+        elif found := self.reference.difference(result):
+            yield Finding("schedule", *self._printed(found.line), f"in another order of the device's work {found.text}")
+
+    def _printed(self, number: int) -> Line:
+        for first, file, line in reversed(self.printed):
+            if first <= number:
+                return Line(file, line)
+        return Line(self._program, 0)
+
+    def _fault(self, run: Run, result: Result, line: Line) -> Iterator[Finding]:
+        assert self.reference and run.place
+        fault = run.place.fault
+        error = last_error(result.stderr)
+        if result.status:
+            if "injected by" in error or not _MISTAKES.match(error):
+                return
+            handled = "During handling of the above exception" in result.stderr and "injected by" in result.stderr
+            how = "the handler of the failure fails" if handled else "the program goes on, and fails later"
+            yield Finding("recovery", *line, f"after {fault} {how}: {error}")
+            return
+        first = self.reference.first.record.get("allocated", 0)
+        if self.reference.second.record.get("allocated", 0) == first < result.record.get("allocated", 0):
+            more = result.record["allocated"] - first
+            yield Finding("leak", *line, f"after {fault} {more} bytes more are allocated at the end")
+        if not (found := self.reference.difference(result)):
+            return
+        said = _SAYS.search(_new_words(self.reference.first, result))
+        if not said:
+            yield Finding("swallowed", *line, f"nothing tells of {fault}, and {found.text}")
+        elif run.place.point != "malloc" or re.search(r"\b(nan|inf)\b", _new_words(self.reference.first, result), re.I):
+            yield Finding("wrong", *line, f"the program goes on after {fault}, and {found.text}")
+        else:
+            text = f"the program goes on after {fault} with other numbers: {found.text}"
+            yield Finding("wrong", *line, text, note=True)
+
+
+def _new_words(first: Result, result: Result) -> str:
+    """The lines that a run has printed and the first run has not."""
+    known = {*first.stdout.splitlines(), *first.stderr.splitlines()}
+    return "\n".join(line for line in (result.stdout + "\n" + result.stderr).splitlines() if line not in known)

@@ -1,0 +1,295 @@
+"""Runs the checked program: each run is a process group of its own, in its own copy of the working folder."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+INT = struct.Struct("i")
+# The variable that makes a process of the program write a record (openreg/_recorder.py): a folder, and what to record.
+VARIABLE = "OPENREG_CHECK"
+# Folders of tools are large, and no program writes them: a copy has links to them.
+LINKED = (".git", ".hg", ".venv*", "venv", "node_modules")
+IGNORED = (*LINKED, "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache")
+LARGEST_FOLDER = 1 << 28
+
+
+@dataclass
+class Result:
+    """One run. ``status`` is the exit status, minus a signal, or None if the run took longer than its limit."""
+
+    settings: Mapping[str, str]
+    status: int | None
+    stdout: str
+    stderr: str
+    files: dict[str, str]  # what the run wrote: path -> hash
+    records: list[dict[str, Any]]  # of each process that ended normally
+    seconds: float
+    folder: Path
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The record of the process that used the device most."""
+        return max(self.records, key=lambda record: sum(record["counts"].values()), default={})
+
+    def fired(self) -> bool:
+        return any(fault["fired"] for record in self.records for fault in record["faults"])
+
+
+class FolderTooLarge(Exception):
+    pass
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@dataclass
+class Runner:
+    """Runs ``python WORDS``. ``folder`` is the working folder, and ``scratch`` is for copies, records and output."""
+
+    words: Sequence[str]
+    folder: Path
+    in_place: bool
+    scratch: Path
+    _zygote: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _running: set[Path] = field(default_factory=set)
+    _stopped: bool = False
+
+    def check_folder(self) -> None:
+        """Raises FolderTooLarge if a copy of the working folder for each run would be too much."""
+        size = 0
+        ignore = shutil.ignore_patterns(*IGNORED)
+        for base, folders, files in os.walk(self.folder):
+            skipped = ignore(base, [*folders, *files])
+            folders[:] = [name for name in folders if name not in skipped]
+            for name in files:
+                with contextlib.suppress(OSError):
+                    size += os.lstat(os.path.join(base, name)).st_size
+            if size > LARGEST_FOLDER:
+                raise FolderTooLarge(
+                    f"each run gets a copy of the working folder, and {self.folder} has more than "
+                    f"{LARGEST_FOLDER >> 20} MiB. Start the command in the program's own folder, or add --in-place, "
+                    "with which all runs work in this folder"
+                )
+
+    def run(
+        self, settings: Mapping[str, str], what: str = "", limit: float | None = None, fresh: bool = False
+    ) -> Result:
+        """One run, with these environment variables. ``fresh``: in a new interpreter. ``what``: see _recorder.py."""
+        place = Path(tempfile.mkdtemp(dir=self.scratch))
+        with self._lock:
+            self._running.add(place)
+        try:
+            return self._run(place, settings, what, limit, fresh)
+        finally:
+            end_processes_of(place)
+            with self._lock:
+                self._running.discard(place)
+
+    def _run(self, place: Path, settings: Mapping[str, str], what: str, limit: float | None, fresh: bool) -> Result:
+        folder, records = self.folder, place / "records"
+        records.mkdir()
+        if not self.in_place:
+            folder = place / "folder"
+            shutil.copytree(
+                self.folder, folder, symlinks=True, ignore=shutil.ignore_patterns(*IGNORED), copy_function=_copy
+            )
+            for path in (path for pattern in LINKED for path in self.folder.glob(pattern)):
+                (folder / path.name).symlink_to(path)
+        port = str(free_port())
+        environment = {
+            "MASTER_PORT": port,
+            "PET_MASTER_PORT": port,  # what torchrun reads
+            **settings,
+            VARIABLE: f"{records}:{what}",
+        }
+        if paths := os.environ.get("PYTHONPATH"):
+            environment["PYTHONPATH"] = os.pathsep.join(self._moved(part, folder) for part in paths.split(os.pathsep))
+        words = [self._moved(word, folder) for word in self.words]
+        begin = time.monotonic()
+        with open(place / "stdout", "w+b") as output, open(place / "stderr", "w+b") as errors:
+            start = self._start_fresh if fresh else self._start
+            status = start(words, environment, folder, output.fileno(), errors.fileno(), limit)
+            seconds = time.monotonic() - begin
+            end_processes_of(place)
+            texts: list[str] = []
+            for file in (output, errors):
+                file.seek(0)
+                texts.append(file.read().decode(errors="replace").replace(str(folder), str(self.folder)))
+        written = {} if self.in_place else self._written(folder)
+        read = list(_read(records, folder, self.folder))
+        return Result(settings, status, texts[0], texts[1], written, read, seconds, folder)
+
+    def _moved(self, text: str, folder: Path) -> str:
+        """A path within the working folder becomes the path within the copy."""
+        own = str(self.folder)
+        return str(folder) + text[len(own) :] if text == own or text.startswith(own + os.sep) else text
+
+    def _written(self, folder: Path) -> dict[str, str]:
+        found = {}
+        ignore = shutil.ignore_patterns(*IGNORED)
+        for base, folders, files in os.walk(folder):
+            folders[:] = [name for name in folders if name not in ignore(base, folders)]
+            for name in files:
+                path = os.path.join(base, name)
+                relative = os.path.relpath(path, folder)
+                if not os.path.islink(path) and _stamp(path) != _stamp(os.path.join(self.folder, relative)):
+                    with open(path, "rb") as file:
+                        found[relative] = hashlib.sha256(file.read()).hexdigest()
+        return found
+
+    def _start_fresh(
+        self, words: list[str], environment: dict[str, str], folder: Path, output: int, errors: int, limit: float | None
+    ) -> int | None:
+        process = subprocess.Popen(
+            [sys.executable, *words],
+            env=os.environ | environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,
+        )
+        clock = Clock(process.pid, limit)
+        try:
+            while not clock.is_over():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return process.wait(Clock.STEP)
+            return None
+        finally:
+            end_group(process.pid)
+            process.wait()
+
+    def _start(
+        self, words: list[str], environment: dict[str, str], folder: Path, output: int, errors: int, limit: float | None
+    ) -> int | None:
+        variables = os.environ | environment
+        request = json.dumps({"words": words, "environment": variables, "folder": str(folder)}).encode()
+        status, theirs = os.pipe()
+        with self._lock:
+            connection = self._connection()
+            socket.send_fds(connection, [INT.pack(len(request))], [output, errors, theirs])
+            connection.sendall(request)
+        os.close(theirs)
+        (program,) = INT.unpack(os.read(status, INT.size))
+        clock = Clock(program, limit)
+        try:
+            while not clock.is_over():
+                if select.select([status], [], [], Clock.STEP)[0]:
+                    return INT.unpack(os.read(status, INT.size))[0]
+            return None
+        finally:
+            end_group(program)
+            os.close(status)
+
+    def _connection(self) -> socket.socket:
+        if self._stopped:
+            raise KeyboardInterrupt
+        if self._zygote is None:
+            ours, theirs = socket.socketpair()
+            process = subprocess.Popen(
+                [sys.executable, Path(__file__).with_name("_zygote.py"), str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C is for the command
+            )
+            theirs.close()
+            self._zygote = process, ours
+        return self._zygote[1]
+
+    def stop(self) -> None:
+        """Ends everything that still runs."""
+        with self._lock:
+            self._stopped = True
+            running = list(self._running)
+        for place in running:
+            end_processes_of(place)
+        if self._zygote is not None:
+            self._zygote[1].close()
+            self._zygote[0].wait()
+
+
+class Clock:
+    """Measures how long a run takes without the time in which its threads wait for a processor.
+
+    So the limit of a run means the same on a busy machine.
+    """
+
+    STEP = 0.2
+
+    def __init__(self, process: int, limit: float | None) -> None:
+        self._process = process
+        self._limit = limit
+        self._begin = time.monotonic()
+
+    def is_over(self) -> bool:
+        if self._limit is None or time.monotonic() - self._begin < self._limit:
+            return False
+        waited = max(_delays(self._process), default=0.0)
+        return time.monotonic() - self._begin - waited > self._limit
+
+
+def _delays(process: int) -> Iterator[float]:
+    """For each thread of a process and its children: the seconds in which it could run and had no processor."""
+    with contextlib.suppress(OSError, IndexError):
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            yield int((thread / "schedstat").read_text().split()[1]) / 1e9
+            for child in (thread / "children").read_text().split():
+                yield from _delays(int(child))
+
+
+def _copy(source: str, target: str) -> None:
+    with contextlib.suppress(OSError):  # a socket, or a file that nobody may read
+        shutil.copy2(source, target)
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return stat.st_size, stat.st_mtime_ns
+
+
+def _read(records: Path, folder: Path, original: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted(records.glob("*.json")):
+        with contextlib.suppress(ValueError):  # the process ended while it wrote
+            yield json.loads(path.read_text().replace(str(folder), str(original)))
+
+
+def end_group(leader: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def end_processes_of(place: Path) -> None:
+    """Ends the processes that a run has started and that left its group, as the workers of torchrun do.
+
+    They are known by the variable that the run has set, with a folder that no other run has.
+    """
+    mark = f"{VARIABLE}={place}/".encode()
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{entry}/environ", "rb") as file:
+                if mark in file.read():
+                    os.kill(int(entry), signal.SIGKILL)

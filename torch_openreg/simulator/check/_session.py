@@ -1,0 +1,160 @@
+"""Runs the plan: the first two runs, all others, and one more for each finding."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ._judge import Finding, Judge, Reference
+from ._own import is_own
+from ._plan import FAULTS, Place, Run, fault_runs, first_part, places
+from ._processes import Result, Runner
+
+
+@dataclass
+class Options:
+    words: Sequence[str]  # what follows `python`
+    shown: str  # the program, as the commands that repeat a finding write it
+    program: str  # the file of the findings without a line
+    places: int
+    seeds: int
+    models: Sequence[str]
+    compare: str
+    hook: Callable[[Result, Result], object] | None
+    budget: float | None
+    timeout: float | None
+    jobs: int
+
+
+@dataclass
+class Session:
+    """Everything that was found so far, also if Ctrl-C or the budget ends it."""
+
+    options: Options
+    runner: Runner
+    say: Callable[[str], None]
+    findings: dict[Any, Finding] = field(default_factory=dict)
+    looked_at: dict[str, Any] = field(default_factory=dict)
+    _fresh: bool = False
+    _begin: float = field(default_factory=time.monotonic)
+
+    def run(self) -> None:
+        options = self.options
+        runs = first_part(options.seeds, options.models)
+        self.say(
+            f"check: 2 plain runs, 1 with the sanitizer, {options.seeds + 1} schedules and "
+            f"{len(options.models)} models, at most {options.places} with faults for each of {len(FAULTS)} kinds, and "
+            "1 more for each finding"
+        )
+        judge = Judge(options.program, self.runner.folder, is_own)
+        self.looked_at = {"runs": 0, "planned": 2 + len(runs), "schedules": 0, "models": list(options.models)}
+        reference = self._plain(judge)
+        if reference is None:
+            return
+        judge.reference = reference
+        record = reference.second.record
+        judge.printed = [(number, file, line) for number, file, line in record.get("printed", [])]
+        counts = record.get("counts", {})
+        chosen: list[Place] = []
+        for point in FAULTS:
+            chosen += places(point, counts.get(point, 0), record.get("places", {}).get(point, []), options.places)
+        runs += fault_runs(chosen)
+        self.looked_at |= {
+            "planned": 2 + len(runs),
+            "calls": {FAULTS[point][1]: counts.get(point, 0) for point in FAULTS},
+            "faults": {FAULTS[point][1]: 0 for point in FAULTS},
+            "peak": record.get("peak", 0),
+            "not_compared": reference.not_compared(),
+        }
+        for text in reference.not_compared():
+            self.say(f"check: not compared, because two plain runs differ in it: {text}")
+        limit = options.timeout or max(60.0, 20 * reference.first.seconds * options.jobs)
+        self.say(f"check: {len(runs)} more runs of about {reference.first.seconds:.1f} s")
+        self._rest(judge, runs, limit)
+
+    def _plain(self, judge: Judge) -> Reference | None:
+        first = self.runner.run({}, fresh=True, limit=self.options.timeout)
+        second = self.runner.run({}, "record", limit=self.options.timeout)
+        if first.status == 0 != second.status:  # is it the program, or the way in which it was started?
+            again = self.runner.run({}, "record", limit=self.options.timeout, fresh=True)
+            self._fresh = again.status == 0
+            second = again
+        self.looked_at["runs"] += 2
+        failed = [[each.within(self.runner.folder) for each in judge.plain(result)] for result in (first, second)]
+        for found in failed:
+            for finding in found:
+                self._add(finding, Run("plain", {}))
+                finding.sure = "always (2 of 2 runs)" if all(failed) else "sometimes (1 of 2 runs)"
+        if any(failed):
+            self.say("check: the program fails without any instrument, so the other runs are left out")
+            return None
+        return Reference(first, second, self.options.compare, self.options.hook)
+
+    def _rest(self, judge: Judge, runs: Sequence[Run], limit: float) -> None:
+        def one(run: Run) -> list[Finding] | None:
+            if self.options.budget is not None and time.monotonic() - self._begin > self.options.budget:
+                return None
+            what = "sanitize" if run.kind == "sanitizer" else ""
+            settings = {} if run.kind == "sanitizer" else run.settings
+            result = self.runner.run(settings, what, limit, self._fresh)
+            return [finding.within(self.runner.folder) for finding in judge.judge(run, result)]
+
+        with ThreadPoolExecutor(self.options.jobs) as pool:
+            try:
+                waiting: dict[Future[list[Finding] | None], tuple[Run, Finding | None]] = {}
+                for run in runs:
+                    waiting[pool.submit(one, run)] = run, None
+                done = 0
+                while waiting:
+                    ended, _ = wait(waiting, return_when=FIRST_COMPLETED)
+                    for future in ended:
+                        run, again = waiting.pop(future)
+                        found = future.result()
+                        if again is not None:
+                            same = found is not None and again.key in {each.key for each in found}
+                            if found is not None:
+                                again.sure = "always (2 of 2 runs)" if same else "sometimes (1 of 2 runs)"
+                            continue
+                        done += 1
+                        if found is None:
+                            continue
+                        self._count(run)
+                        for finding in found:
+                            if self._add(finding, run) and not finding.note:
+                                waiting[pool.submit(one, run)] = run, finding
+                        if done % 10 == 0:
+                            self.say(f"check: {done} of {len(runs)} runs, {len(self.findings)} findings so far")
+            except KeyboardInterrupt:
+                pool.shutdown(wait=False, cancel_futures=True)
+                self.runner.stop()
+                raise
+
+    def _count(self, run: Run) -> None:
+        self.looked_at["runs"] += 1
+        if run.kind == "schedule":
+            self.looked_at["schedules"] += 1
+        if run.place:
+            self.looked_at["faults"][FAULTS[run.place.point][1]] += 1
+
+    def _add(self, finding: Finding, run: Run) -> bool:
+        """Whether the finding is new."""
+        known = self.findings.get(finding.key)
+        if known is not None:
+            known.runs.append(run)
+            return False
+        finding.runs.append(run)
+        finding.repeat = " ".join(
+            [*(f"{name}={shlex.quote(value)}" for name, value in run.settings.items()), self.options.shown]
+        )
+        self.findings[finding.key] = finding
+        return True
+
+
+def program_file(words: Sequence[str], folder: Path) -> str:
+    """The file of a program; for a module its name."""
+    return words[1] if words[0] == "-m" else str(folder / words[0])

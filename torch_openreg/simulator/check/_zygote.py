@@ -1,0 +1,162 @@
+"""The program that starts other programs: it imports torch once, and forks a process for each of them.
+
+    python _zygote.py SOCKET [MODULE...]
+
+It has loaded no backend. In the fork, the first `import torch` of the program gives the module that is there already,
+and then loads the backends: what a new interpreter does, in this order, and without the seconds. If modules are given,
+it has imported these instead, as a program does. `check` and the tests of this project (tests/support/programs.py)
+start their programs so. This file is a program, which needs nothing of the package.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import importlib.util
+import json
+import multiprocessing.process
+import os
+import signal
+import socket
+import struct
+import sys
+import types
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+INT = struct.Struct("i")
+# PYTHONSAFEPATH, since Python 3.11: sys.path does not begin with the program's folder.
+SAFE_PATH = getattr(sys.flags, "safe_path", False)
+
+
+class Torch(MetaPathFinder, Loader):
+    """Imports torch a second time, from the modules that are imported already."""
+
+    def __init__(self) -> None:
+        names = [name for name in sys.modules if name == "torch" or name.startswith("torch.")]
+        self._modules = {name: sys.modules.pop(name) for name in names}
+        spec = self._modules["torch"].__spec__
+        assert spec is not None
+        self._spec, self._loader = spec, spec.loader
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
+        if fullname != "torch":
+            return None
+        self._spec.loader = self  # for this import: the module keeps its spec
+        return self._spec
+
+    def create_module(self, spec: ModuleSpec) -> types.ModuleType:
+        sys.meta_path.remove(self)
+        sys.modules.update(self._modules)
+        return self._modules["torch"]
+
+    def exec_module(self, torch: types.ModuleType) -> None:
+        self._spec.loader = self._loader
+        if torch._is_device_backend_autoload_enabled():
+            torch._import_device_backends()
+        torch._logging._init_logs()  # these two calls end the import of torch in a new interpreter
+
+
+def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """The next request, and the files in which the program leaves its output, its errors and its exit status."""
+    size, files, _, _ = socket.recv_fds(connection, INT.size, 3)
+    if not size:
+        sys.exit()
+    (left,), text = INT.unpack(size), b""
+    while left > len(text):
+        text += connection.recv(left - len(text))  # not more: the next request may be there already
+    return json.loads(text), files
+
+
+def next_program(connection: socket.socket) -> dict[str, Any]:
+    """Returns in a new process for each request.
+
+    Its parent writes the process id and the exit status to the third file: each is an INT.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes that wait for the programs
+    while True:
+        request, (output, errors, status) = receive(connection)
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            connection.close()
+            program = os.fork()
+            if program == 0:
+                os.setsid()  # a process group, which the client can end
+                os.dup2(output, 1)
+                os.dup2(errors, 2)
+                os.closerange(3, status + 1)
+                return request
+            os.close(output)
+            os.close(errors)
+            os.write(status, INT.pack(program))
+            ended = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
+            with contextlib.suppress(BrokenPipeError):  # the client waits no longer
+                os.write(status, INT.pack(ended))
+            os._exit(0)
+        for file in (output, errors, status):
+            os.close(file)
+
+
+def put_first(folder: str) -> None:
+    if not SAFE_PATH:
+        sys.path[0] = folder
+
+
+def code_of(words: list[str], main: types.ModuleType) -> tuple[types.CodeType, list[str]]:
+    """The code that `python WORDS` runs as `main`, and its sys.argv. Also calls put_first()."""
+    kind, *rest = words
+    if kind == "-c":
+        put_first("")
+        return compile(rest[0], "<string>", "exec"), ["-c", *rest[1:]]
+    if kind == "-m":
+        put_first(os.getcwd())
+        spec = importlib.util.find_spec(rest[0])
+        if spec and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{rest[0]}.__main__")
+        if not spec or not spec.origin:
+            sys.exit(f"{sys.executable}: No module named {rest[0]}")
+        main.__spec__, main.__package__, file = spec, spec.parent, spec.origin
+        words = [file, *rest[1:]]
+    else:
+        file = os.path.abspath(kind)
+        put_first(os.path.dirname(file))
+    main.__file__ = file
+    with open(file, "rb") as source:
+        return compile(source.read(), file, "exec"), words
+
+
+def serve() -> None:
+    connection, *modules = sys.argv[1:]
+    if not modules:
+        os.environ.update(TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    for name in modules or ["torch", "sympy"]:  # sympy is a third of what an optimizer imports
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    request = next_program(socket.socket(fileno=int(connection)))
+    if not modules:
+        sys.meta_path.insert(0, Torch())
+    os.chdir(request["folder"])
+    multiprocessing.process.ORIGINAL_DIR = request["folder"]  # type: ignore[attr-defined]  # of spawned processes
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = __builtins__
+    try:
+        own = 0 if SAFE_PATH else 1  # the entry of put_first()
+        sys.path[own:own] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+        code, sys.argv = code_of(request["words"], main)
+        exec(code, main.__dict__)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        # Without the frame of this function.
+        error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
+        sys.excepthook(type(error), error, error.__traceback__)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    serve()

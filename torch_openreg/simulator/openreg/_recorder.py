@@ -1,0 +1,155 @@
+"""Runs within the checked program: writes down what one process has done, when it ends.
+
+`import torch` of every process of a run imports this module (the variable of _processes.py). Only with "record" does it
+watch lines: before each line of the program's own files it reads how many calls of each kind there were, so that the
+n-th allocation, launch, copy or message has a line. With "sanitize" the sanitizer reports and does not raise, so that
+one run shows all findings.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import multiprocessing.util
+import os
+import sys
+import threading
+from types import FrameType
+from typing import Any
+
+import torch
+
+from torch_openreg import _C
+from torch_openreg.simulator import _bindings
+from torch_openreg.simulator.check._own import is_own
+from torch_openreg.simulator.check._plan import SANITIZER
+
+# The points at which `check` injects faults, as _faults.POINTS numbers them, and the never reached call.
+COUNTED = {"malloc": 1, "launch": 2048, "copy": 16, "message": 1024}
+NEVER = 2**64 - 1
+
+
+class Places:
+    """How many calls of each kind each line of the program has made, in their order."""
+
+    def __init__(self, counters: dict[str, int]) -> None:
+        self._counters = counters
+        self._seen = dict.fromkeys(counters, 0)
+        self._line: tuple[str, int] | None = None
+        self.rows: dict[str, list[list[Any]]] = {point: [] for point in counters}
+        self.printed: list[list[Any]] = []  # the number of a line of the output, and where it was printed
+
+    def settle(self, file: str = "", line: int = 0) -> None:
+        """The calls since the last time belong to the line that ran. ``file``: the line that runs now."""
+        for point, handle in self._counters.items():
+            count, last = _bindings._count_fault(handle)[0], self._seen[point]
+            if count > last:
+                rows = self.rows[point]
+                if self._line and rows and rows[-1][2:] == [*self._line] and rows[-1][1] == last:
+                    rows[-1][1] = count
+                elif self._line:
+                    rows.append([last + 1, count, *self._line])
+                self._seen[point] = count
+        if file:
+            self._line = file, line
+
+    def watch(self) -> None:
+        def trace(frame: FrameType, event: str, argument: object) -> Any:
+            file = frame.f_code.co_filename
+            if event == "call":
+                return trace if is_own(file) else None
+            self.settle(file, frame.f_lineno)
+            return trace
+
+        frame: FrameType | None = sys._getframe()
+        while frame:  # the frames that run already
+            if is_own(frame.f_code.co_filename):
+                frame.f_trace = trace
+            frame = frame.f_back
+        threading.settrace(trace)
+        sys.settrace(trace)
+        self._watch_output()
+
+    def _watch_output(self) -> None:
+        write, lines = sys.stdout.write, 0
+
+        def note(text: str) -> int:
+            nonlocal lines
+            if self._line and (not self.printed or self.printed[-1][0] != lines):
+                self.printed.append([lines, *self._line])
+            lines += text.count("\n")
+            return write(text)
+
+        sys.stdout.write = note  # type: ignore[method-assign]
+
+
+def _line_of(report: Any) -> tuple[str, int]:
+    """The line of the program that a report of the sanitizer is about: that of the access which is too early."""
+    for access in report.accesses:
+        file, _, rest = access.site.rpartition(":")
+        number = rest.partition(" ")[0]
+        if file and number.isdigit() and is_own(file):
+            return file, int(number)
+    return "", 0
+
+
+def start() -> None:
+    folder, _, what = os.environ["OPENREG_CHECK"].partition(":")
+    counters = {
+        point: _bindings._inject_fault(number, -1, (NEVER, NEVER), 0, (1.0, 0), 0, 2, 0, 0.0, f"{point}:{NEVER}")
+        for point, number in COUNTED.items()
+    }
+    places = Places(counters)
+    if what == "record":
+        places.watch()
+    session = None
+    if what == "sanitize":
+        from torch_openreg.openreg import sanitizer
+
+        session = sanitizer.enable(SANITIZER, mode="report")
+        sanitizer._watch_growth()
+
+    def write() -> None:
+        sys.settrace(None)
+        if _C._isInBadFork():
+            return
+        places.settle()
+        record: dict[str, Any] = {
+            "pid": os.getpid(),
+            "rank": os.environ.get("RANK"),
+            "counts": {point: _bindings._count_fault(handle)[0] for point, handle in counters.items()},
+            "places": places.rows,
+            "printed": places.printed,
+            "allocated": 0,
+            "peak": 0,
+            "faults": [],
+            "reports": [],
+        }
+        if session is not None:
+            from torch_openreg.openreg import sanitizer
+
+            with contextlib.suppress(Exception):  # a wait for a lost device, or for a rank that has died
+                session._finish()
+            reports = [*sanitizer._leaks_at_exit(session._earlier), *sanitizer._grown()]
+            record["reports"] = [[report.kind, *_line_of(report), report.text] for report in reports]
+        if faults := sys.modules.get("torch_openreg.openreg.faults"):
+            record["faults"] = [
+                {"text": count.text, "seen": count.seen, "fired": count.fired}
+                for count in (faults._of_environment.counts if faults._of_environment else [])
+            ]
+        if torch._C._accelerator_isAllocatorInitialized():
+            indices = range(_C._get_device_count())
+            record["allocated"] = sum(torch.accelerator.memory_allocated(index) for index in indices)
+            record["peak"] = sum(torch.accelerator.max_memory_allocated(index) for index in indices)
+        with open(os.path.join(folder, f"{os.getpid()}.json"), "w") as file:
+            json.dump(record, file)
+
+    atexit.register(write)
+    # A process that multiprocessing forks ends without atexit.
+    multiprocessing.util.register_after_fork(
+        places, lambda _: multiprocessing.util.Finalize(None, write, exitpriority=-100)
+    )
+
+
+start()
