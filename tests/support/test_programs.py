@@ -48,6 +48,7 @@ def test_code_does_what_it_does_in_a_new_interpreter(
     assert (ours.returncode, ours.stdout, ours.stderr) == (new.returncode, new.stdout, new.stderr)
 
 
+@pytest.mark.skipif(not programs.SERVERS, reason="the server is part of the simulator")
 @pytest.mark.parametrize("autoload", ["0", "1"])
 def test_with_imports_the_server_has_the_modules_and_the_backend_reads_the_programs_variables(autoload: str) -> None:
     code = f"import sys; print('torch.onnx' in sys.modules); {USE}; import torch.onnx"
