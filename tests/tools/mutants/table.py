@@ -532,6 +532,10 @@ def _of_tables() -> Iterator[Mutant]:
             yield Mutant(table.prefix + name, table.kind, table.file, first=first, within=table.within)
 
 
+# A command sets them for the processes that it starts, and the kit runs no command.
+OF_COMMANDS = ("OPENREG_CHECK",)
+
+
 # If C++ reads a variable with std::getenv, the mutant ignores it there. Any other variable is removed at process start.
 def _environment() -> Iterator[Mutant]:
     spec = importlib.util.spec_from_file_location("_openreg_environment", ROOT / "torch_openreg/_environment.py")
@@ -539,6 +543,8 @@ def _environment() -> Iterator[Mutant]:
     environment = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(environment)
     for variable in environment.all_variables():
+        if variable.name in OF_COMMANDS:
+            continue
         name, file, call = f"environment.{variable.name}", variable.reader, f'std::getenv("{variable.name}")'
         built = file.startswith(("csrc/", DEVICE)) and call in (ROOT / file).read_text()
         within = CHECKS_OF_VARIABLE.get(variable.name, "")
