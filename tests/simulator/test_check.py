@@ -58,15 +58,15 @@ def result(
 
 
 def judged(later: Result, kind: str = "fault", first: Result | None = None) -> list[Finding]:
-    judge = Judge("/work/train.py", Path("/work"), lambda file: "/lib/" not in file)
+    judge = Judge("/project/train.py", Path("/project"), lambda file: "/lib/" not in file)
     first = first or result()
     judge.reference = Reference(first, first, "all")
-    run = Run(kind, {}, Place("malloc", 3, "/work/train.py", 9) if kind == "fault" else None)
+    run = Run(kind, {}, Place("malloc", 3, "/project/train.py", 9) if kind == "fault" else None)
     return list(judge.judge(run, later))
 
 
 TRACEBACK = """Traceback (most recent call last):
-  File "/work/train.py", line 7, in step
+  File "/project/train.py", line 7, in step
   File "/lib/torch/nn.py", line 70, in forward
 {error}
 """
@@ -96,7 +96,7 @@ DURING = "\nDuring handling of the above exception, another exception occurred:\
 def test_what_a_fault_leads_to(later: Result, kind: str, line: int) -> None:
     found = judged(later)
     assert [(each.kind, each.file, each.line, each.note) for each in found] == (
-        [(kind, "/work/train.py", line, False)] if kind else []
+        [(kind, "/project/train.py", line, False)] if kind else []
     )
 
 
