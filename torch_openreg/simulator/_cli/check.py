@@ -16,7 +16,7 @@ from pathlib import Path
 
 from torch_openreg._identity import asked_type
 from torch_openreg.simulator.check import _reports
-from torch_openreg.simulator.check._judge import KINDS, Finding
+from torch_openreg.simulator.check._judge import KINDS, Finding, without_numbers
 from torch_openreg.simulator.check._processes import FolderTooLarge, Result, Runner
 from torch_openreg.simulator.check._session import Options, Session, program_file
 
@@ -76,11 +76,11 @@ def _suppressions(path: str | None) -> list[tuple[str, str]]:
 def _baseline(path: str | None) -> set[tuple[str, str, str]]:
     """The findings of an earlier ``--json FILE``, without their lines, which change."""
     rows = json.loads(Path(path).read_text())["findings"] if path else ()
-    return {(row["kind"], row["file"], re.sub(r"\d+", "N", row["message"])) for row in rows}
+    return {(row["kind"], row["file"], without_numbers(row["message"])) for row in rows}
 
 
 def _is_wanted(finding: Finding, suppressed: list[tuple[str, str]], known: set[tuple[str, str, str]]) -> bool:
-    if (finding.kind, finding.file, re.sub(r"\d+", "N", finding.message)) in known:
+    if (finding.kind, finding.file, without_numbers(finding.message)) in known:
         return False
     places = (finding.file, f"{finding.file}:{finding.line}")
     return not any(kind in (finding.kind, "*") and place in places for kind, place in suppressed)

@@ -39,6 +39,11 @@ _DURATION = re.compile(r"\b\d+(\.\d+)?(e[-+]?\d+)? ?([mun\u00b5]?s|sec|secs|seco
 _SAYS = re.compile(r"injected by|out of memory|OutOfMemory|retry|again|recover|fail|warn|error|skip|smaller", re.I)
 
 
+def without_numbers(message: str) -> str:
+    """A message by which two findings of one kind are the same: numbers differ from run to run."""
+    return re.sub(r"\d+", "N", message)
+
+
 class Line(NamedTuple):
     file: str
     line: int
@@ -64,7 +69,7 @@ class Finding:
 
     @property
     def key(self) -> tuple[str, str, int, str]:
-        return self.kind, self.file, self.line, re.sub(r"\d+", "N", self.message)
+        return self.kind, self.file, self.line, without_numbers(self.message)
 
 
 class Difference(NamedTuple):

@@ -22,12 +22,11 @@ import torch
 
 from torch_openreg import _C
 from torch_openreg.simulator import _bindings
+from torch_openreg.simulator._faults import POINTS
 from torch_openreg.simulator.check._own import is_own
-from torch_openreg.simulator.check._plan import SANITIZER
+from torch_openreg.simulator.check._plan import FAULTS, SANITIZER
 
-# The points at which `check` injects faults, as _faults.POINTS numbers them, and the never reached call.
-COUNTED = {"malloc": 1, "launch": 2048, "copy": 16, "message": 1024}
-NEVER = 2**64 - 1
+NEVER = 2**64 - 1  # the number of a call that no program reaches: such a fault only counts the calls
 
 
 class Places:
@@ -97,8 +96,8 @@ def _line_of(report: Any) -> tuple[str, int]:
 def start() -> None:
     folder, _, what = os.environ["OPENREG_CHECK"].partition(":")
     counters = {
-        point: _bindings._inject_fault(number, -1, (NEVER, NEVER), 0, (1.0, 0), 0, 2, 0, 0.0, f"{point}:{NEVER}")
-        for point, number in COUNTED.items()
+        point: _bindings._inject_fault(POINTS[point], -1, (NEVER, NEVER), 0, (1.0, 0), 0, 2, 0, 0.0, f"{point}:{NEVER}")
+        for point in FAULTS
     }
     places = Places(counters)
     if what == "record":
