@@ -23,7 +23,7 @@ def _run(
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     device = torch.device(torch.accelerator.current_accelerator().type, rank % torch.accelerator.device_count())
     torch.accelerator.set_device_index(device.index)
-    dist.init_process_group(timeout=datetime.timedelta(seconds=10), device_id=device)
+    dist.init_process_group(timeout=datetime.timedelta(seconds=60), device_id=device)
     try:
         result = function(device, *arguments)
         torch.accelerator.synchronize()  # a queued failure is raised here at the latest
@@ -51,10 +51,10 @@ def ranks() -> Callable[..., dict[int, tuple[Any, str | None]]]:
             processes.append(process)
         results = {}
         for rank, (reader, process) in enumerate(zip(readers, processes, strict=True)):
-            assert reader.poll(120), f"rank {rank} hangs"
+            assert reader.poll(300), f"rank {rank} hangs"
             with contextlib.suppress(EOFError):  # the rank died
                 results[rank] = reader.recv()
-            process.join(120)
+            process.join(300)
             assert process.exitcode is not None, f"rank {rank} hangs"
             if process.exitcode != 0:
                 results.pop(rank, None)

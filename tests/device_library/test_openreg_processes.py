@@ -131,10 +131,11 @@ QUEUE_MUCH = """
     import faulthandler, sys, threading, time
     stream = get_pointer("orStreamCreate")
     pointer, pinned = malloc(1 << 20), get_pointer("orMallocHost", 1 << 20)
-    slow = HostFn(lambda _: time.sleep(2.5))
+    started = threading.Event()
+    slow = HostFn(lambda _, begin=started.set, sleep=time.sleep: (begin(), sleep(2.5)))
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(slow))  # queued work must outlive this module
     threading.Thread(target=call, args=("orLaunchHostFunc", stream, slow, None), daemon=True).start()
-    time.sleep(0.02)
+    started.wait()
     for number in range(250):
         call("orLaunchHostFunc", stream, slow, None)
         call("orMemcpyAsync", pinned, pointer, 1 << 20, DEFAULT, stream)
@@ -272,7 +273,6 @@ def test_a_process_that_exits_with_work_queued_ends_at_once(execution: str) -> N
 EXIT = r"""
 #include <openreg_launch.h>
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
@@ -291,7 +291,7 @@ int main() {
   orStreamCreate(&stream);
   orLaunchKernel(stream, [] {
     started = true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    while (!orExecutesInline()) std::this_thread::yield(); // the mode changes when the exit reaches the device
     finished = true;
   });
   orLaunchKernel(stream, [] { ranLater = true; });

@@ -487,7 +487,7 @@ def split_group() -> None:
     backend = dist.group.WORLD._get_backend(device())  # type: ignore[union-attr]
     splits = backend.comm_split_count()
     ranks = [list(range(0, size(), 2)), list(range(1, size(), 2))]
-    part = dist.split_group(split_ranks=ranks, timeout=datetime.timedelta(seconds=30))
+    part = dist.split_group(split_ranks=ranks, timeout=datetime.timedelta(seconds=500))
     assert part is not None
     assert backend.comm_split_count() == splits + 1
     x = on_device(values(rank(), 10))
@@ -496,7 +496,7 @@ def split_group() -> None:
     # Each group has options of its own: PyTorch writes the name and the timeout of the new group into its copy.
     whole, own = (group._get_backend(device()).options for group in (dist.group.WORLD, part))
     assert whole.group_name == dist.group.WORLD.group_name and own.group_name == part.group_name != whole.group_name
-    assert own._timeout == datetime.timedelta(seconds=30) != whole._timeout
+    assert own._timeout == datetime.timedelta(seconds=500) != whole._timeout
 
 
 # ---- streams and Work

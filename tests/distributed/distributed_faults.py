@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -162,19 +163,27 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def repeat(function: Callable[[], Any]) -> None:
+    """Calls a function until it raises."""
+    while True:
+        function()
+
+
 def collective_without_the_last(seconds: float, numel: int = 2) -> tuple[str, float]:
+    """The error of the first all_reduce that fails, and the seconds until then."""
     dist.group.WORLD.set_timeout(datetime.timedelta(seconds=seconds))  # type: ignore[union-attr]
     begin = time.monotonic()
-    heard = error_of(lambda: dist.all_reduce(ones(numel)))
+    heard = error_of(lambda: repeat(lambda: dist.all_reduce(ones(numel))))
     return re.sub(r"(127\.0\.0\.1|\[[^\]]*\]|localhost)?:\d+", "", heard), time.monotonic() - begin
 
 
-def sum_under_faults(program: str, seconds: float) -> tuple[str, float]:
-    """The error of an all_reduce on this rank, or "no error", and the seconds that the call took."""
+def sum_under_faults(program: str, seconds: float) -> tuple[str, float, float]:
+    """The error of an all_reduce on this rank, or "no error", and when the call began and ended, by one clock of all."""
     from torch_openreg.openreg.faults import inject
 
-    group = dist.new_group(range(size()), timeout=datetime.timedelta(seconds=seconds))
-    dist.barrier()  # of the other group: the ranks begin together, on a busy machine too
+    group = dist.new_group(range(size()))
+    group.set_timeout(datetime.timedelta(seconds=seconds))  # type: ignore[union-attr]
+    dist.barrier()  # of the other group: no rank begins before the last has made the group
     begin = time.monotonic()
 
     def call() -> None:
@@ -182,7 +191,7 @@ def sum_under_faults(program: str, seconds: float) -> tuple[str, float]:
             dist.all_reduce(ones(2), group=group)
             torch.accelerator.synchronize()
 
-    return error_of(call), time.monotonic() - begin
+    return error_of(call), begin, time.monotonic()
 
 
 def message_with_the_last(kind: str, seconds: float) -> tuple[str, float]:
@@ -200,14 +209,15 @@ def message_with_the_last(kind: str, seconds: float) -> tuple[str, float]:
 
 
 def die_during_a_message() -> None:
-    """This rank is killed while a message, too long to have arrived by then, is on its way to rank 0."""
+    """This rank is killed while a long message is on its way to rank 0, unless the message is faster."""
     work = dist.isend(ones(32_000_000), 0)
     del work
     die()
 
 
-def recv_of_a_long_message() -> str:
-    return error_of(lambda: dist.recv(ones(32_000_000), 1))
+def recv_of_long_messages() -> str:
+    """The error of the first message that does not arrive."""
+    return error_of(lambda: repeat(lambda: dist.recv(ones(32_000_000), 1)))
 
 
 def send_and_end() -> None:
@@ -234,11 +244,9 @@ def abort_of_a_message() -> str:
 
 
 def die_during_a_collective(seconds: float = 0.0) -> None:
-    """This rank is killed while the data, too much to have arrived by then, is on its way to the others."""
-    work = dist.all_reduce(ones(32_000_000), async_op=True)
-    del work
-    time.sleep(seconds)
-    die()
+    """This rank is killed after this time, which it spends in collectives of many bytes."""
+    threading.Timer(seconds, die).start()
+    repeat(lambda: dist.all_reduce(ones(32_000_000)))
 
 
 def begin_again(port: int, new_size: int) -> list[float]:
@@ -319,7 +327,8 @@ def group_without_memory() -> tuple[str, list[float]]:
 
 
 def a_late_rank_after_an_ephemeral_timeout() -> list[str]:
-    group = dist.new_group(range(size()), timeout=datetime.timedelta(seconds=1))
+    group = dist.new_group(range(size()))
+    group.set_timeout(datetime.timedelta(seconds=1))  # type: ignore[union-attr]
     group._get_backend(device())._add_ephemeral_timeout(datetime.timedelta(seconds=600))
     heard = []
     for number in range(3):
@@ -342,7 +351,8 @@ def failures_end_with_the_group(port: int, end: str) -> tuple[list[str], str]:
     while not second.is_completed():
         time.sleep(0.01)
     del first, second
-    time.sleep(0.5)  # by now the second failure has reached the stream, too
+    while not torch.accelerator.current_stream().query():  # until the second failure has reached the stream, too
+        time.sleep(0.01)  # query() reports no failure
     with tempfile.TemporaryFile("w+") as printed:
         stderr = os.dup(2)
         os.dup2(printed.fileno(), 2)

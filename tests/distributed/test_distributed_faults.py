@@ -204,12 +204,13 @@ def test_a_collective_fails_if_a_rank_is_killed_during_it() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [None, 0.0, 0.01], ids=["before", "at its begin", "during it"])
+@pytest.mark.parametrize("after", [None, 0.0, 0.1], ids=["before", "at its begin", "during it"])
 @pytest.mark.parametrize("killed", [1, 2, 3])
 def test_ranks_of_all_hosts_report_a_rank_that_is_killed(killed: int, after: float | None) -> None:
     """Of the killed ranks, only rank 2 exchanges data with the other host.
 
-    `after`: seconds from the call of the collective to the death; None: the rank dies before the others call.
+    `after`: seconds from the call of the collective to the death; None: the rank dies before the others call. If the
+    collective is faster, the others report the death in a later collective.
     """
     group = Group(4, hosts=2)
     others = [rank for rank in range(4) if rank != killed]
@@ -318,9 +319,9 @@ def test_a_message_that_nobody_sends_or_takes_times_out(kind: str) -> None:
 def test_a_rank_that_is_killed_during_a_message_fails_it() -> None:
     group = Group(2)
     group.start(MODULE, "die_during_a_message", ranks=[1])
-    group.start(MODULE, "recv_of_a_long_message", ranks=[0])
+    group.start(MODULE, "recv_of_long_messages", ranks=[0])
     (text,) = group.results(ranks=[0])
-    assert text.startswith("DistBackendError: [Rank 0] collective operation failed: WorkOCCL(SeqNum=1, OpType=RECV")
+    assert re.match(r"DistBackendError: \[Rank 0\] collective operation failed: WorkOCCL\(SeqNum=\d, OpType=RECV", text)
     assert "Another rank has exited, or its part of the collective has timed out or was aborted." in text
     group.close()
 
@@ -554,11 +555,11 @@ def test_a_forked_child_of_a_rank_can_exit() -> None:
 
 def test_a_dropped_message_makes_the_receiver_time_out() -> None:
     group = Group(2)
-    (missed, seconds), (unaware, _) = group.run(MODULE, "sum_under_faults", "rank1@message:1=drop", 5.0)
+    (missed, begin, end), (unaware, _, _) = group.run(MODULE, "sum_under_faults", "rank1@message:1=drop", 5.0)
     assert missed.startswith(
         "DistBackendError: [Rank 0] collective operation timeout: WorkOCCL(SeqNum=1, OpType=ALLRED"
     )
-    assert unaware == NO_ERROR and seconds > 4.9
+    assert unaware == NO_ERROR and end - begin > 4.9
     group.close()
 
 
@@ -566,14 +567,17 @@ def test_a_dropped_message_makes_the_receiver_time_out() -> None:
 @pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 def test_a_late_message_delays_every_rank(mode: str) -> None:
     group = Group(2)
-    for heard, seconds in group.run(MODULE, "sum_under_faults", "rank1@message~300ms", LONG, mode=mode):
-        assert heard == NO_ERROR and seconds >= 0.3
+    (_, _, end), (_, begin, own_end) = answers = group.run(
+        MODULE, "sum_under_faults", "rank1@message~300ms", LONG, mode=mode
+    )
+    assert [heard for heard, _, _ in answers] == [NO_ERROR] * 2
+    assert min(end, own_end) - begin >= 0.3
     group.close()
 
 
 def test_the_error_of_a_message_that_fails_names_the_fault() -> None:
     group = Group(2)
-    (missed, _), (failed, _) = group.run(MODULE, "sum_under_faults", "rank1@message:1=failure", 5.0)
+    (missed, *_), (failed, *_) = group.run(MODULE, "sum_under_faults", "rank1@message:1=failure", 5.0)
     assert missed.startswith("DistBackendError: [Rank 0] collective operation ")
     assert failed.startswith(
         "DistBackendError: [Rank 1] collective operation failed: WorkOCCL(SeqNum=1, OpType=ALLREDUCE"
@@ -597,12 +601,12 @@ def test_without_memory_for_the_mailboxes_a_group_uses_gloo(three: Group) -> Non
 def test_the_other_ranks_report_that_a_fault_has_killed_a_rank() -> None:
     group = Group(3)
     group.start(MODULE, "sum_under_faults", "rank2@message:1=kill", LONG)
-    for heard, seconds in group.results(ranks=[0, 1]):
+    for heard, begin, end in group.results(ranks=[0, 1]):
         assert (
             heard.startswith("DistBackendError: [Rank ")
             and "Another rank has exited, or its part of the collective has timed out or was aborted." in heard
         )
-        assert seconds < LONG / 2
+        assert end - begin < LONG / 2
     group.processes[2].wait(600)
     assert group.processes[2].returncode == -signal.SIGKILL
     group.close()

@@ -16,7 +16,8 @@ with torch.accelerator.device_index(1), torch.autograd.profiler.profile(use_devi
     for _ in range(3):
         x @ x
     torch.accelerator.synchronize()
-    x.view(-1)
+    for _ in range(10):
+        x.view(-1)
     (x + 1).cpu()
 wall = (profile.function_events[-1].time_range.end - profile.function_events[0].time_range.start)
 print(json.dumps([wall, [[e.name, e.device_time_total] for e in profile.function_events]]))
@@ -36,7 +37,7 @@ def test_device_times_are_those_of_the_kernels(run_python: Run, mode: str) -> No
         times.setdefault(name, []).append(microseconds)
     assert len(times["aten::mm"]) == 3
     assert all(time >= 0 for each in times.values() for time in each)
-    # A product is 432 million operations, and a view computes nothing.
-    assert min(times["aten::mm"]) > 10 * max(times["aten::view"])
+    # A product is 432 million operations, and a view computes nothing. A busy machine can only make a time longer.
+    assert min(times["aten::mm"]) > 10 * min(times["aten::view"])
     assert min(times["aten::mm"]) > 200
     assert sum(times["aten::mm"]) < wall
