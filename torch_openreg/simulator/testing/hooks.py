@@ -10,6 +10,7 @@ import os
 import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -105,6 +106,11 @@ class PerTestHooks:
                 subtests, reports = self._run_here(item, nextitem, run)
             if any(report.failed for report in [*subtests, *reports]):
                 break
+        if environment:
+            # An earlier test of this module has set up what the child does not tear down: the fixtures of the module.
+            end = partial(item.session._setupstate.teardown_exact, nextitem)
+            if (call := pytest.CallInfo.from_call(end, when="teardown")).excinfo:
+                reports = [*reports, pytest.TestReport.from_item_and_call(item, call)]
         # pytest gets the reports of one run: the first run that failed, or else the last run.
         for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)
