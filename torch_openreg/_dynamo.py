@@ -7,8 +7,8 @@ imported:
   - After ``torch._dynamo``, ``make_traceable()`` lets dynamo trace the functions of ``torch.openreg`` about streams.
   - After ``torch._dynamo.variables.optimizer``, ``make_capturable()`` lets compiled optimizers keep their state on the
     device.
-
-A sub-package may have a code generator for inductor.
+  - After ``torch._inductor.codegen.common``, ``refuse_default_backend()`` tells inductor that the device has no code
+    generator. A sub-package that has one registers it later, in place of this registration.
 """
 
 from __future__ import annotations
@@ -147,6 +147,24 @@ def make_traceable(_: ModuleType) -> None:
 def make_capturable(_: ModuleType) -> None:
     """Lets a compiled optimizer keep its state on the device, as on CUDA."""
     _upstream.apply(_upstream.OPTIMIZERS)
+
+
+class _NoCodeGenerator:
+    """Stands where inductor looks for the device's code generator. Every use raises."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(
+            f'torch.compile has no code generator for device "{device_type}": use torch.compile(backend="aot_eager").'
+        )
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.code
+
+
+def refuse_default_backend(common: ModuleType) -> None:
+    """Lets inductor say that it has no code generator for the device. Otherwise it raises KeyError."""
+    none = _NoCodeGenerator()
+    common.register_backend_for_device(device_type, none, none, none, none)
 
 
 def leave_out(trace_rules: ModuleType) -> None:

@@ -218,6 +218,7 @@ COMPILER = (
     ("torch._dynamo", "torch_openreg._dynamo:make_traceable"),
     ("torch._dynamo.trace_rules", "torch_openreg._dynamo:leave_out"),
     ("torch._dynamo.variables.optimizer", "torch_openreg._dynamo:make_capturable"),
+    ("torch._inductor.codegen.common", "torch_openreg._dynamo:refuse_default_backend"),
 )
 
 

@@ -117,6 +117,22 @@ def test_the_template_of_a_matrix_product_declares_its_operands(python: Run) -> 
 # ---- what importing costs ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+def test_a_device_without_a_code_generator_says_so(run_python: Run) -> None:
+    code = f"""
+        import sys, types
+        sys.modules["torch_openreg.simulator._compiler"] = none = types.ModuleType("none")
+        none.COMPILER = ()
+        import torch
+        try:
+            torch.compile(lambda x: x + 1)(torch.ones(2, device={DEVICE!r}))
+        except Exception as error:
+            print(str(error).splitlines()[1])
+    """
+    sentence = f'torch.compile has no code generator for device "{DEVICE}": use torch.compile(backend="aot_eager").'
+    run_python(code, status=0, output=f"RuntimeError: {sentence}\n")
+
+
 def test_import_torch_imports_nothing_of_the_compiler(python: Run) -> None:
     code = """
         import sys

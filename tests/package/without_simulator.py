@@ -169,13 +169,18 @@ torch.ops.load_library({str(kernels)!r})
 x = torch.tensor([1.0, 2.0]).to("openreg")
 print(torch.compile(lambda x: x + x, backend="aot_eager")(x).cpu().tolist())
 print(torch.compile(lambda x: x + 1)(torch.ones(2)).tolist())
+try:
+    torch.compile(lambda x: x + x)(x)
+except Exception as error:
+    print(str(error).splitlines()[1])
 """
     settings = {
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path),
         "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",  # few kernels would use the header
         "TORCH_LOGS": "-torch.utils.cpp_extension",  # a build with CUDA warns there of a toolkit without a GPU
     }
-    assert backend.run(code, **settings) == "[2.0, 4.0]\n[2.0, 2.0]\n"
+    sentence = 'torch.compile has no code generator for device "openreg": use torch.compile(backend="aot_eager").'
+    assert backend.run(code, **settings) == f"[2.0, 4.0]\n[2.0, 2.0]\nRuntimeError: {sentence}\n"
 
 
 # ---- The tests that remain
