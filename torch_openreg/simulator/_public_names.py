@@ -6,13 +6,4 @@ would be a second module, with classes and state of its own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 SUBMODULES = {"faults": (), "models": ("device_model", "is_tf32_supported"), "sanitizer": ()}
-
-if TYPE_CHECKING:
-    from .openreg import faults as faults
-    from .openreg import models as models
-    from .openreg import sanitizer as sanitizer
-    from .openreg.models import device_model as device_model
-    from .openreg.models import is_tf32_supported as is_tf32_supported
