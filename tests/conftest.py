@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import inspect
 import os
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ import programs
 import pytest
 from environments import Environment, device_under_test
 from programs import Run
+from simulator_words import USES
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,17 +47,10 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-# What the folders named simulator contain.
-SIMULATION = re.compile(
-    r"chaos|CHAOS|poison|sanitizer|orFault|orRequest|orSetDeviceModel|OPENREG_(FAULTS|MODEL)"
-    r"|openreg\.(faults|models)|auto \(the default\), gloo|\[gloo\]"
-)
-
-
 def needs_simulator(item: pytest.Item) -> bool:
     """Whether the name of a test, with its parameters, or its body names a part of the simulation."""
     body = inspect.getsource(item.function).partition("def ")[2] if isinstance(item, pytest.Function) else ""
-    return bool(SIMULATION.search(item.name) or SIMULATION.search(body))
+    return bool(USES.search(item.name) or USES.search(body))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

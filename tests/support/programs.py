@@ -1,21 +1,19 @@
 """Runs Python programs in processes of their own, and pays for `import torch` only once.
 
-A program is a child of a server that has imported torch, but no backend: the server of the command `check`, whose file
-says how it works. So a program starts in tens of milliseconds and not in a second. Without the simulator there is no
-server, and each program has a new interpreter.
+A program is a child of a server that has imported torch, but no backend: the server of the command `check`
+(torch_openreg/simulator/check/_zygote.py). So a program starts in tens of milliseconds and not in a second. Without the
+simulator there is no server, and each program has a new interpreter.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import os
 import re
-import select
+import runpy
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -25,17 +23,20 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 T = TypeVar("T")
-INT = struct.Struct("i")
 
 _TORCH = importlib.util.find_spec("torch")
 assert _TORCH is not None and _TORCH.origin is not None
 HAS_CUDA = Path(_TORCH.origin).with_name("lib").joinpath("libtorch_cuda.so").exists()  # a build of PyTorch with CUDA
 _PACKAGE = importlib.util.find_spec("torch_openreg")
 _FOLDERS = _PACKAGE.submodule_search_locations or () if _PACKAGE else ()
-SERVERS = [path for folder in _FOLDERS if (path := Path(folder, "simulator", "check", "_zygote.py")).exists()]
+SERVERS = [path for folder in _FOLDERS if (path := Path(folder, "simulator", "check", "_server.py")).exists()]
+if TYPE_CHECKING:
+    from torch_openreg.simulator.check._server import Program, Server
+elif SERVERS:  # without an import of the package, which would load torch into the process of the tests
+    Program, Server = map(runpy.run_path(str(SERVERS[0])).get, ("Program", "Server"))
 # Variables that Python and torch do not read while they start.
 LATE = re.compile(
     "OPENREG|OCCL_|MASTER_|PYTEST_|BACKEND_AUTOLOAD"
@@ -73,51 +74,6 @@ def importing(file: str) -> str:
     return os.pathsep.join([SUPPORT, str(Path(file).parent)])
 
 
-class Program:
-    """A program that the server has started; the names are those of subprocess.Popen."""
-
-    def __init__(self, command: list[str], status: int) -> None:
-        self.args = command
-        self.returncode: int | None = None
-        self._status = status
-        (self.pid,) = INT.unpack(os.read(status, INT.size))
-
-    def wait(self, timeout: float | None = None) -> int:
-        if self.returncode is None:
-            if not select.select([self._status], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired(self.args, timeout or 0)
-            (self.returncode,) = INT.unpack(os.read(self._status, INT.size))
-            os.close(self._status)
-        return self.returncode
-
-
-class Server:
-    def __init__(self, python: str, environment: dict[str, str], imports: tuple[str, ...]) -> None:
-        self._lock = threading.Lock()
-        self._connection, theirs = socket.socketpair()
-        self._process = subprocess.Popen(
-            [python, SERVERS[0], str(theirs.fileno()), *imports],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-        )
-        theirs.close()
-
-    def start(self, command: list[str], environment: dict[str, str], folder: str, output: int, errors: int) -> Program:
-        request = json.dumps({"words": command[1:], "environment": environment, "folder": folder}).encode()
-        status, theirs = os.pipe()
-        with self._lock:
-            socket.send_fds(self._connection, [INT.pack(len(request))], [output, errors, theirs])
-            self._connection.sendall(request)
-        os.close(theirs)
-        return Program(command, status)
-
-    def end(self) -> None:
-        self._connection.close()
-        self._process.kill()
-        self._process.wait()
-
-
 served = {sys.executable}
 """The interpreters whose programs a server starts."""
 Key = tuple[str, frozenset[tuple[str, str]], tuple[str, ...]]
@@ -129,7 +85,7 @@ def server(python: str, environment: Mapping[str, str], imports: tuple[str, ...]
     key = (python, frozenset(environment.items()), imports)
     with _making:
         if key not in _servers:
-            _servers[key] = Server(python, dict(environment), imports)
+            _servers[key] = Server(python, environment, imports)
         return _servers[key]
 
 
@@ -177,7 +133,7 @@ def start(
         early |= {name: value for name, value in environment.items() if name in LOADING}
     # Libraries set variables for the whole process when they are imported: then later programs have another server.
     folder = str(cwd or os.getcwd())
-    return server(words[0], early, imports).start(words, environment, folder, stdout, stderr)
+    return server(words[0], early, imports).start(words[1:], environment, folder, stdout, stderr)
 
 
 def kill(program: Program | subprocess.Popen[str]) -> None:

@@ -1,4 +1,8 @@
-"""Words that the core does not use, because only a device without hardware has what they name."""
+"""Words that the core does not use, because only a device without hardware has what they name.
+
+A test may use more of these words than it needs: it may describe a simulated device, or a page fault. USES finds the
+tests that need a part of the simulator.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,11 @@ WORDS = {
     *("poison", "poisoned", "fault", "faults", "faulty", "sanitize", "sanitizer", "sanitizers", "chaos"),
     *("borrow", "borrowed", "simulate", "simulated", "simulation", "simulator"),
 }
+USES = re.compile(
+    r"chaos|poison|sanitizer|orFault|orRequest|orSetDeviceModel|OPENREG_(FAULTS|MODEL)|openreg\.(faults|models)"
+    r"|auto \(the default\), gloo|\[gloo\]",
+    re.I,
+)
 PHRASES = re.compile(r"red[ _]?zone|device[ _]?model", re.I)
 
 

@@ -6,6 +6,7 @@ is imported.
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import os
 import sys
@@ -53,6 +54,21 @@ def early_package() -> str | None:
     return name if device_type in _TYPES and name not in sys.modules and importlib.util.find_spec(name) else None
 
 
+def program_parser(command: str, description: str, script: str, epilog: str) -> argparse.ArgumentParser:
+    """The parser of a command that runs a program as ``python`` does. ``script``: what SCRIPT may be."""
+    parser = argparse.ArgumentParser(
+        prog=f"torch-openreg {command}",
+        usage="%(prog)s [OPTIONS] SCRIPT [ARGUMENTS]\n       %(prog)s [OPTIONS] -m MODULE [ARGUMENTS]",
+        description=description,
+        epilog=epilog,
+        allow_abbrev=False,
+    )
+    parser.add_argument("-m", dest="is_module", action="store_true", help="SCRIPT is a module, as with `python -m`")
+    parser.add_argument("program", metavar="SCRIPT", help=script)
+    parser.add_argument("arguments", metavar="ARGUMENTS", nargs=argparse.REMAINDER, help="the program's own arguments")
+    return parser
+
+
 def metavar(allowed: Allowed) -> str:
     """The text with which the help shows the allowed values."""
     if isinstance(allowed, str):
@@ -74,8 +90,6 @@ def reader(allowed: Allowed) -> Callable[[str], str]:
             if text in allowed:
                 return text
             expected = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
-        from argparse import ArgumentTypeError
-
-        raise ArgumentTypeError(f"{text!r} is not valid: expected {expected}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not valid: expected {expected}")
 
     return read

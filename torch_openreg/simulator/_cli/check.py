@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from torch_openreg._identity import asked_type
+from torch_openreg.simulator._options import program_parser
 from torch_openreg.simulator.check import _reports
 from torch_openreg.simulator.check._judge import KINDS, Finding, without_numbers
 from torch_openreg.simulator.check._processes import FolderTooLarge, Result, Runner
@@ -87,12 +88,11 @@ def _is_wanted(finding: Finding, suppressed: list[tuple[str, str]], known: set[t
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="torch-openreg check",
-        usage="%(prog)s [OPTIONS] SCRIPT [ARGUMENTS]\n       %(prog)s [OPTIONS] -m MODULE [ARGUMENTS]",
-        description="Runs a program many times, each time with another instrument, and says what is wrong with it.",
+    parser = program_parser(
+        "check",
+        "Runs a program many times, each time with another instrument, and says what is wrong with it.",
+        script="a file",
         epilog="Exit status: 0 nothing found, 1 findings, 2 wrong usage.",
-        allow_abbrev=False,
     )
     add = parser.add_argument
     add("--in-place", action="store_true", help="run in the working folder, and not in a copy of it for each run")
@@ -120,9 +120,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--suppress", metavar="FILE", help="leave out what its lines name: KIND FILE[:LINE]  # reason")
     for name in _reports.WRITERS:
         add(f"--{name}", metavar="FILE", help=f"write the report as {name} too")
-    add("-m", dest="is_module", action="store_true", help="SCRIPT is a module, as with `python -m`")
-    add("program", metavar="SCRIPT", help="a file")
-    add("arguments", metavar="ARGUMENTS", nargs=argparse.REMAINDER, help="the program's own arguments")
     return parser
 
 

@@ -6,31 +6,26 @@ If the program cannot be found, Python prints its own error.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from torch_openreg.simulator._options import OPTIONS, early_package, metavar, reader
+from torch_openreg.simulator._options import OPTIONS, early_package, metavar, program_parser, reader
 
 
 def main(argv: Sequence[str]) -> NoReturn:
     """Does not return. The program's exit status becomes the command's."""
-    parser = argparse.ArgumentParser(
-        prog="torch-openreg run",
-        usage="%(prog)s [OPTIONS] SCRIPT [ARGUMENTS]\n       %(prog)s [OPTIONS] -m MODULE [ARGUMENTS]",
-        description="Runs a Python program with the environment variables that the options set.",
+    parser = program_parser(
+        "run",
+        "Runs a Python program with the environment variables that the options set.",
+        script="what `python` takes: a file, a folder or an archive",
         epilog="example: torch-openreg run --as cuda --device-count 4 train.py --epochs 2",
-        allow_abbrev=False,
     )
     for name, variable, allowed, text in OPTIONS:
         parser.add_argument(
             f"--{name}", dest=variable, metavar=metavar(allowed), type=reader(allowed), help=f"{text}; sets {variable}"
         )
-    parser.add_argument("-m", dest="is_module", action="store_true", help="SCRIPT is a module, as with `python -m`")
-    parser.add_argument("program", metavar="SCRIPT", help="what `python` takes: a file, a folder or an archive")
-    parser.add_argument("arguments", metavar="ARGUMENTS", nargs=argparse.REMAINDER, help="the program's own arguments")
     options = parser.parse_args(argv)
     for _, variable, *_ in OPTIONS:
         if (value := getattr(options, variable)) is not None:

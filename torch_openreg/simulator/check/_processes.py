@@ -6,11 +6,9 @@ import contextlib
 import hashlib
 import json
 import os
-import select
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -21,7 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-INT = struct.Struct("i")
+from torch_openreg.simulator.check._server import Program, Server
+
 # The variable that makes a process of the program write a record (openreg/_recorder.py): a folder, and what to record.
 VARIABLE = "OPENREG_CHECK"
 # Folders of tools are large, and no program writes them: a copy has links to them.
@@ -70,7 +69,7 @@ class Runner:
     folder: Path
     in_place: bool
     scratch: Path
-    _zygote: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+    _server: Server | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _running: set[Path] = field(default_factory=set)
     _stopped: bool = False
@@ -129,7 +128,7 @@ class Runner:
         begin = time.monotonic()
         with open(place / "stdout", "w+b") as output, open(place / "stderr", "w+b") as errors:
             start = self._start_fresh if fresh else self._start
-            status = start(words, environment, folder, output.fileno(), errors.fileno(), limit)
+            status = _wait(start(words, os.environ | environment, folder, output.fileno(), errors.fileno()), limit)
             seconds = time.monotonic() - begin
             end_processes_of(place)
             texts: list[str] = []
@@ -159,63 +158,24 @@ class Runner:
         return found
 
     def _start_fresh(
-        self, words: list[str], environment: dict[str, str], folder: Path, output: int, errors: int, limit: float | None
-    ) -> int | None:
-        process = subprocess.Popen(
+        self, words: list[str], environment: dict[str, str], folder: Path, output: int, errors: int
+    ) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
             [sys.executable, *words],
-            env=os.environ | environment,
+            env=environment,
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=errors,
             start_new_session=True,
         )
-        clock = Clock(process.pid, limit)
-        try:
-            while not clock.is_over():
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    return process.wait(Clock.STEP)
-            return None
-        finally:
-            end_group(process.pid)
-            process.wait()
 
-    def _start(
-        self, words: list[str], environment: dict[str, str], folder: Path, output: int, errors: int, limit: float | None
-    ) -> int | None:
-        variables = os.environ | environment
-        request = json.dumps({"words": words, "environment": variables, "folder": str(folder)}).encode()
-        status, theirs = os.pipe()
+    def _start(self, words: list[str], environment: dict[str, str], folder: Path, output: int, errors: int) -> Program:
         with self._lock:
-            connection = self._connection()
-            socket.send_fds(connection, [INT.pack(len(request))], [output, errors, theirs])
-            connection.sendall(request)
-        os.close(theirs)
-        (program,) = INT.unpack(os.read(status, INT.size))
-        clock = Clock(program, limit)
-        try:
-            while not clock.is_over():
-                if select.select([status], [], [], Clock.STEP)[0]:
-                    return INT.unpack(os.read(status, INT.size))[0]
-            return None
-        finally:
-            end_group(program)
-            os.close(status)
-
-    def _connection(self) -> socket.socket:
-        if self._stopped:
-            raise KeyboardInterrupt
-        if self._zygote is None:
-            ours, theirs = socket.socketpair()
-            process = subprocess.Popen(
-                [sys.executable, Path(__file__).with_name("_zygote.py"), str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C is for the command
-            )
-            theirs.close()
-            self._zygote = process, ours
-        return self._zygote[1]
+            if self._stopped:
+                raise KeyboardInterrupt
+            self._server = self._server or Server()
+        return self._server.start(words, environment, str(folder), output, errors)
 
     def stop(self) -> None:
         """Ends everything that still runs."""
@@ -224,9 +184,8 @@ class Runner:
             running = list(self._running)
         for place in running:
             end_processes_of(place)
-        if self._zygote is not None:
-            self._zygote[1].close()
-            self._zygote[0].wait()
+        if self._server is not None:
+            self._server.end()
 
 
 class Clock:
@@ -247,6 +206,19 @@ class Clock:
             return False
         waited = max(_delays(self._process), default=0.0)
         return time.monotonic() - self._begin - waited > self._limit
+
+
+def _wait(process: Program | subprocess.Popen[bytes], limit: float | None) -> int | None:
+    """The exit status, or None if the run took longer than its limit. Ends the process and its group."""
+    clock = Clock(process.pid, limit)
+    try:
+        while not clock.is_over():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(Clock.STEP)
+        return None
+    finally:
+        end_group(process.pid)
+        process.wait()
 
 
 def _delays(process: int) -> Iterator[float]:

@@ -5,7 +5,7 @@
 It has loaded no backend. In the fork, the first `import torch` of the program gives the module that is there already,
 and then loads the backends: what a new interpreter does, in this order, and without the seconds. If modules are given,
 it has imported these instead, as a program does. `check` and the tests of this project (tests/support/programs.py)
-start their programs so. This file is a program, which needs nothing of the package.
+start their programs so, with _server.py. This file is a program, which needs nothing of the package.
 """
 
 from __future__ import annotations
