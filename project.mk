@@ -4,17 +4,24 @@ DEVICES += "--device cuda --openreg-as=cuda"
 WORKFLOWS = $(wildcard .github/workflows/*.yml) examples/ci/github-actions.yml
 
 .PHONY: bench fuzz mutants clients minimal docs look wheels try-wheels sdist release-check \
-  new-backend first-day modes-of-programs lint-workflows lint-pages
+  new-backend first-day modes-of-programs compiled-as-cuda lint-workflows lint-pages
 
 test test-all: $(VENV)/.docs
 test-all: $(VENV)/.integrations
 
 modes: modes-of-programs
+compiled: compiled-as-cuda
 lint: lint-workflows lint-pages
 
 # The conformance kit and the gallery of bugs under the name cuda. Their programs choose the execution mode themselves.
 modes-of-programs: install
 	$(BIN)/python -m pytest --device cuda --openreg-as=cuda tests/tools/test_conformance.py tests/book/test_gallery.py
+
+compiled-as-cuda: install
+	for mode in inline chaos; do \
+	  TORCH_OPENREG_AS=cuda $(BIN)/python -m tests.compile.compile_programs --against-compiled-cpu --mode $$mode $(ARGS) \
+	    || exit 1; \
+	done
 
 lint-workflows: $(VENV)/.lint
 	$(BIN)/python -m pip install -q -r requirements/workflows.txt

@@ -23,12 +23,11 @@ def python(inductor_cache: Path, tmp_path: Path) -> Run:
 
 
 NAMES = [
-    *("mlp_gelu", "depthwise_conv", "pointwise_chain"),
-    *("mlp_layer_norm", "conv_batch_norm", "gpt2_block", "embedding_cross_entropy", "softmax_layer_norm", "reductions"),
-    *("scatter_index_add", "in_place_through_views", "dropout", "input_mutation", "cpu_scalar", "custom_operator"),
-    *("checkpointed_dropout", "two_devices", "streams_and_events"),
+    *("conv_batch_norm", "gpt2_block", "embedding_cross_entropy", "reductions", "scatter_index_add"),
+    *("in_place_through_views", "dropout", "input_mutation", "cpu_scalar", "custom_operator"),
+    *("two_devices", "streams_and_events"),
 ]
-"""The programs that differ most from each other. Running all programs takes minutes: `make compiled` does so."""
+"""One program of each kind. `make compiled` runs all programs, which takes an hour."""
 
 
 @pytest.mark.slow
@@ -37,7 +36,7 @@ def test_programs_agree_with_eager_and_with_the_compiled_cpu_bit_for_bit(inducto
     assert_all_agree(found, NAMES)
     assert {
         report["name"]: report["bit_for_bit"] for report in found if report["bit_for_bit"] is not None
-    } == dict.fromkeys(NAMES[:12], True)
+    } == dict.fromkeys(NAMES[:7], True)
 
 
 @pytest.mark.slow
@@ -48,7 +47,7 @@ def test_programs_agree_with_eager_when_kernels_are_queued(inductor_cache: Path,
 
 @pytest.mark.slow
 def test_programs_agree_with_eager_with_dynamic_shapes(inductor_cache: Path) -> None:
-    names = ["mlp_layer_norm", "reductions", "scatter_index_add", "cat_split_stack"]
+    names = ["mlp_layer_norm", "reductions"]
     assert_all_agree(reports(inductor_cache, "--dynamic", "true", *names), names)
 
 
