@@ -18,9 +18,9 @@ import torch.distributed as dist
 
 
 def _run(
-    rank: int, size: int, port: int, function: Callable[..., Any], arguments: tuple[Any, ...], answer: Connection
+    variables: dict[str, str], rank: int, function: Callable[..., Any], arguments: tuple[Any, ...], answer: Connection
 ) -> None:
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    os.environ.update(variables)
     device = torch.device(torch.accelerator.current_accelerator().type, rank % torch.accelerator.device_count())
     torch.accelerator.set_device_index(device.index)
     dist.init_process_group(timeout=datetime.timedelta(seconds=60), device_id=device)
@@ -37,14 +37,18 @@ def ranks() -> Callable[..., dict[int, tuple[Any, str | None]]]:
     """`ranks(size, function, *arguments)` gives (result, traceback) of each rank; a rank that died is missing."""
 
     def run(size: int, function: Callable[..., Any], *arguments: Any) -> dict[int, tuple[Any, str | None]]:
-        context = multiprocessing.get_context("spawn")
+        # The ranks are forks of a process that has imported torch, which takes seconds, and has not used the device.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["torch"])
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             port = listener.getsockname()[1]
+        group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
         readers, processes = [], []
         for rank in range(size):
             reader, writer = context.Pipe(duplex=False)
-            process = context.Process(target=_run, args=(rank, size, port, function, arguments, writer))
+            variables = os.environ | group | {"RANK": str(rank)}
+            process = context.Process(target=_run, args=(variables, rank, function, arguments, writer))
             process.start()
             writer.close()  # the rank has the only open end, so its death ends the pipe
             readers.append(reader)

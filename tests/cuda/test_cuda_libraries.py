@@ -28,7 +28,7 @@ def cuda(folder: Path, program: str, *needed: str, devices: str = "0", **variabl
     for name in needed:
         if importlib.util.find_spec(name) is None:
             pytest.skip(REASON)
-    settings = {"TORCH_OPENREG_AS": "cuda", "CUDA_VISIBLE_DEVICES": devices, "OMP_NUM_THREADS": "1", **variables}
+    settings = {"TORCH_OPENREG_AS": "cuda", "CUDA_VISIBLE_DEVICES": devices, **variables}
     result = programs.python(COMMON + textwrap.dedent(program), cwd=folder, **settings, status=0)
     return result.stdout.splitlines()
 

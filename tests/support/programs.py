@@ -39,10 +39,13 @@ elif SERVERS:  # without an import of the package, which would load torch into t
     Program, Server = map(runpy.run_path(str(SERVERS[0])).get, ("Program", "Server"))
 # Variables that Python and torch do not read while they start.
 LATE = re.compile(
-    "OPENREG|OCCL_|MASTER_|PYTEST_|BACKEND_AUTOLOAD"
-    "|^(ARTIFACTS?|CUDA_VISIBLE_DEVICES|HOME|LOADS|PY_COLORS|PYTHONPATH|TEST_DEVICE|TORCHINDUCTOR_CACHE_DIR|USERPROFILE)$"
+    "OPENREG|OCCL_|MASTER_|PYTEST_|BACKEND_AUTOLOAD|ALLOC_CONF"
+    "|^(ARTIFACTS?|BACKEND|CLIENT_DEVICES|COLUMNS|CUDA_VISIBLE_DEVICES|HOME|LOADS|(LOCAL_)?RANK|PY_COLORS|PYTHONPATH"
+    "|TEST_DEVICE|TORCHINDUCTOR_CACHE_DIR|USERPROFILE|WORLD_SIZE)$"
 )
 
+# What a build of PyTorch with CUDA reads while it starts: the type decides which libraries it opens.
+OF_CUDA = ("TORCH_OPENREG_AS", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 # What the backend reads when it is loaded. It reads the other variables of the device when the device starts.
 LOADING = ("TORCH_DEVICE_BACKEND_AUTOLOAD", "TORCH_OPENREG_AS", "TORCH_OPENREG_AUTOLOAD")
 # The modules of torch.compile. They take three times as long as torch.
@@ -51,11 +54,8 @@ COMPILER = ("torch", "torch._inductor.compile_fx")
 
 def read_early(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that a program can only have if its server has them."""
-    # In a build with CUDA, the type decides which libraries `import torch` opens.
     return {
-        name: value
-        for name, value in environment.items()
-        if not LATE.search(name) or (HAS_CUDA and name == "TORCH_OPENREG_AS")
+        name: value for name, value in environment.items() if not LATE.search(name) or (HAS_CUDA and name in OF_CUDA)
     }
 
 
