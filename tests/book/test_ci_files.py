@@ -42,6 +42,7 @@ def test_variables_are_set_where_they_are_used() -> None:
         assert set(re.findall(r"\$(\w+)", text)) <= known
 
 
+@pytest.mark.slow
 def test_the_tests_are_run_with_options_that_exist(tmp_path: Path) -> None:
     (tmp_path / "test_nothing.py").write_text("def test_nothing(): pass\n")
     runs = [shlex.split(command)[1:] for command in GITLAB["test"]["script"]]

@@ -37,6 +37,7 @@ def test_the_gallery_and_its_page_have_twenty_bugs() -> None:
     assert len(BUGS) == 20 == PAGE.count("literalinclude")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bug", [*BUGS[:4], *(pytest.param(bug, marks=pytest.mark.slow) for bug in BUGS[4:])], ids=lambda path: path.stem
 )

@@ -27,6 +27,7 @@ def test_every_tutorial_is_run() -> None:
     assert {file.stem for file in FOLDER.glob("*.py")} == {name for name, _ in RUNS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "mode"),
     [RUNS[0], RUNS[4], *(pytest.param(*run, marks=pytest.mark.slow) for run in RUNS if run not in (RUNS[0], RUNS[4]))],

@@ -51,6 +51,7 @@ def test_programs_agree_with_eager_with_dynamic_shapes(inductor_cache: Path) -> 
     assert_all_agree(reports(inductor_cache, "--dynamic", "true", *names), names)
 
 
+@pytest.mark.slow
 def test_several_threads_add_with_atens_kernel_and_not_atomically_as_on_the_cpu(python: Run) -> None:
     code = """
         from torch._inductor.utils import run_and_get_code
@@ -171,6 +172,7 @@ def test_compiled_kernels_pass_the_door_and_declare_what_they_write(python: Run,
     assert [line for line in lines if not line.endswith("True []")] == []
 
 
+@pytest.mark.slow
 def test_what_a_kernel_reads_and_writes_is_told_to_the_byte(python: Run) -> None:
     code = """
         import openreg_c as c
@@ -190,6 +192,7 @@ def test_what_a_kernel_reads_and_writes_is_told_to_the_byte(python: Run) -> None
     assert output_of(python(code)) == "graph_0_cpp_fused_add_sin_slice_0 [('x', 140, 1), ('y', 10, 1), ('z', 80, 2)]"
 
 
+@pytest.mark.slow
 def test_the_failure_of_a_kernel_names_the_graph_and_the_kernel(python: Run) -> None:
     code = """
         torch.set_num_threads(1)
@@ -382,6 +385,7 @@ def test_a_compiled_kernel_refuses_memory_that_was_resized_to_0(python: Run, mod
     assert last == "2.0"
 
 
+@pytest.mark.slow
 def test_without_a_cpp_compiler_one_sentence_says_what_to_install(python: Run, tmp_path: Path) -> None:
     code = """
         try:

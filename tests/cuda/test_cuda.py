@@ -198,6 +198,7 @@ def test_queued_calls_run_at_the_start_in_their_order(cuda: Cuda) -> None:
     assert cuda(code) == [sentence, "True"]
 
 
+@pytest.mark.slow
 def test_real_gpus_of_the_machine_are_not_these(tmp_path: Path, cuda: Cuda) -> None:
     """Before the start torch.cuda counts the GPUs that NVML knows: torch/cuda/__init__.py, _raw_device_count_nvml."""
     source = tmp_path / "nvml.c"
@@ -229,6 +230,7 @@ def test_real_gpus_of_the_machine_are_not_these(tmp_path: Path, cuda: Cuda) -> N
     ]
 
 
+@pytest.mark.slow
 def test_torch_accelerator_and_reports_answer_cuda(cuda: Cuda) -> None:
     code = """
     print(torch.accelerator.current_accelerator(), torch.accelerator.device_count())
@@ -240,6 +242,7 @@ def test_torch_accelerator_and_reports_answer_cuda(cuda: Cuda) -> None:
     assert cuda(code) == ["cuda 2", "True", "True True"]
 
 
+@pytest.mark.slow
 def test_launch_blocking_runs_each_launch_in_its_call(cuda: Cuda) -> None:
     code = """
     from torch_openreg import openreg
@@ -339,6 +342,7 @@ def test_the_random_state_of_a_gpus_checkpoint_is_taken_before_the_start(cuda: C
     assert cuda(code) == ["False", "True", "True"]
 
 
+@pytest.mark.slow
 def test_recurrent_networks_do_not_advise_to_rebuild_pytorch(cuda: Cuda) -> None:
     code = """
     lstm = torch.nn.LSTM(3, 4, bidirectional=True).cuda()
@@ -360,6 +364,7 @@ def test_each_replaced_function_of_pytorch_has_a_reason_of_a_known_kind(cuda: Cu
 # ---- the compiler
 
 
+@pytest.mark.slow
 def test_dynamo_calls_streams_and_ranges_and_does_not_trace_into_them(cuda: Cuda) -> None:
     code = """
     s = torch.cuda.Stream()
@@ -387,6 +392,7 @@ def test_dynamo_calls_streams_and_ranges_and_does_not_trace_into_them(cuda: Cuda
 # ---- the profiler
 
 
+@pytest.mark.slow
 def test_emit_nvtx_within_a_marked_part_and_around_it(cuda: Cuda, tmp_path: Path) -> None:
     code = """
     import json, os
@@ -499,6 +505,7 @@ def test_streams_wait_for_events_and_events_measure(mode: str, cuda: Cuda) -> No
     ]
 
 
+@pytest.mark.slow
 def test_cudas_sanitizer_finds_a_race_and_accepts_the_repaired_program(run_python: Run) -> None:
     code = """
 import torch, torch.cuda._sanitizer as sanitizer
@@ -597,6 +604,7 @@ def test_the_settings_of_cudas_allocator_are_read(cuda: Cuda) -> None:
     assert line.startswith("0.5 OutOfMemoryError: CUDA out of memory. Tried to allocate 768.00 MiB.")
 
 
+@pytest.mark.slow
 def test_shared_memory_is_registered_as_pinned_memory(cuda: Cuda) -> None:
     code = """
     x = torch.arange(1000.0).share_memory_()
@@ -626,6 +634,7 @@ def test_shared_memory_is_registered_as_pinned_memory(cuda: Cuda) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_history_of_allocations_is_recorded_and_dumped(tmp_path: Path, cuda: Cuda) -> None:
     code = """
     import pickle
@@ -651,6 +660,7 @@ def test_the_history_of_allocations_is_recorded_and_dumped(tmp_path: Path, cuda:
     assert cuda(code) == ["True", "4000 step 1 True True", "False step 1", "True", "2"]
 
 
+@pytest.mark.slow
 def test_a_snapshot_names_a_stream_by_its_handle(cuda: Cuda) -> None:
     code = """
     from torch_openreg import openreg
@@ -711,6 +721,7 @@ def test_another_library_may_allocate_on_a_stream(cuda: Cuda) -> None:
 # ---- the profiler
 
 
+@pytest.mark.slow
 def test_the_profiler_shows_the_device_as_cuda(run_python: Run, tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
     code = f"""

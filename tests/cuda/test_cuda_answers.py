@@ -69,6 +69,7 @@ def test_the_gpu_answered_every_program(area: str) -> None:
     assert sorted(RECORDED[area]) == sorted(import_module(f"cuda_answers.{area}").PROGRAMS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("area", OF_THIS_NAME)
 def test_the_device_answers_as_the_gpu_or_the_difference_is_listed(area: str) -> None:
     patterns = [pattern for _, of_row in listed(area) for pattern in of_row]
@@ -86,6 +87,7 @@ def test_every_listed_difference_exists(area: str) -> None:
             assert found <= wrong, f"{reason}: {sorted(found - wrong)} are answered as by the GPU"
 
 
+@pytest.mark.slow
 def test_what_makes_a_process_lose_a_gpu_raises_an_error_here() -> None:
     """A GPU reports the error in a later call, and is of no use afterwards. Here the call itself raises."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import programs
+import pytest
 from cuda_builds import AS_CUDA
 from environments import Environment
 from programs import Done
@@ -15,6 +16,7 @@ def doctor(environment: Environment, **variables: str) -> Done:
     return programs.run(*command, cwd=environment.folder, new_interpreter=True, **variables)
 
 
+@pytest.mark.slow
 @AS_CUDA
 def test_the_first_line_says_that_cuda_is_simulated(shared_environment: Environment) -> None:
     result = doctor(shared_environment, TORCH_OPENREG_AS="cuda")
@@ -26,6 +28,7 @@ def test_the_first_line_says_that_cuda_is_simulated(shared_environment: Environm
     assert (result.returncode, result.stderr) == (0, "") and "TORCH_OPENREG_AS=cuda\n" in result.stdout
 
 
+@pytest.mark.slow
 def test_a_face_that_fails_is_a_backend_that_finds_no_device(shared_environment: Environment) -> None:
     result = doctor(shared_environment, TORCH_OPENREG_AS="gpu")
     assert result.returncode == 1

@@ -50,6 +50,7 @@ def test_convolutions_follow_the_model_as_under_the_own_name(test: str) -> None:
 ASK_THE_DRIVER = {"PYTORCH_NVML_BASED_CUDA_CHECK": "0"}
 
 
+@pytest.mark.slow
 def test_torch_cuda_says_that_there_is_no_device() -> None:
     uses = "torch.ones(1, device='cuda')", "torch.cuda.Stream()"
     code = ERROR + "print(torch.cuda.is_available())" + "".join(f"\nprint(error(lambda: {use}))" for use in uses)
@@ -73,6 +74,7 @@ TOO_OLD = (
 USES = ["init()", "current_device()", "get_device_name()", "synchronize()", "FloatTensor(1)", "Stream()"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", USES)
 def test_torch_cuda_says_that_the_driver_is_too_old(use: str) -> None:
     code = f"""{ERROR}

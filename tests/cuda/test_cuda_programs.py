@@ -117,6 +117,7 @@ TRAINING = """
 """
 
 
+@pytest.mark.slow
 @MODES
 def test_a_training_script_that_says_only_cuda(succeeds: Callable[..., None], mode: str) -> None:
     succeeds(TRAINING, OPENREG_EXECUTION=mode)
@@ -174,12 +175,14 @@ DATA_PARALLEL = """
 """
 
 
+@pytest.mark.slow
 @MODES
 def test_data_parallel_on_two_devices_equals_one(succeeds: Callable[..., None], mode: str) -> None:
     # torch/cuda/nccl.py, is_available(): the warning that NCCL is missing
     succeeds(DATA_PARALLEL, OPENREG_EXECUTION=mode, PYTHONWARNINGS="ignore:PyTorch is not compiled with NCCL support")
 
 
+@pytest.mark.slow
 def test_what_training_loops_use(succeeds: Callable[..., None]) -> None:
     succeeds(
         """
@@ -229,6 +232,7 @@ def test_what_training_loops_use(succeeds: Callable[..., None]) -> None:
     )
 
 
+@pytest.mark.slow
 def test_grad_scalers_skip_a_step_that_overflowed(succeeds: Callable[..., None]) -> None:
     succeeds(
         """
@@ -252,6 +256,7 @@ def test_grad_scalers_skip_a_step_that_overflowed(succeeds: Callable[..., None])
     )
 
 
+@pytest.mark.slow
 def test_optimizers_take_the_form_that_pytorch_chooses_for_cuda(succeeds: Callable[..., None]) -> None:
     # torch/optim/optimizer.py, _default_to_fused_or_foreach: foreach for tensors of these devices
     succeeds("""

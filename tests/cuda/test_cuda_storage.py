@@ -320,6 +320,7 @@ def run_with_worker(run_python: Run, folder: Path, worker: str, program: str, **
     return run_python(code, TORCH_OPENREG_AS="cuda", **variables)
 
 
+@pytest.mark.slow
 def test_tensors_travel_between_processes(run_python: Run, tmp_path: Path) -> None:
     # torch/multiprocessing/reductions.py, reduce_tensor and rebuild_cuda_tensor; torch/csrc/StorageSharing.cpp
     program = """
@@ -371,6 +372,7 @@ def work(requests, replies):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 def test_an_event_travels_between_processes(run_python: Run, tmp_path: Path, mode: str) -> None:
     # torch/multiprocessing/reductions.py, reduce_event and rebuild_event

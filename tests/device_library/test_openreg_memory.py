@@ -95,6 +95,7 @@ def test_capacity_survives_fragmentation() -> None:
     assert output_of(code, OPENREG_DEVICE_MEMORY="1M") == "0 True"
 
 
+@pytest.mark.slow
 def test_more_holes_than_the_system_allows_mappings_do_no_harm() -> None:
     code = """
         blocks = [malloc(4096) for _ in range(140_000)]  # vm.max_map_count is 65530 by default

@@ -167,6 +167,7 @@ def test_the_transport_is_chosen_by_a_variable_that_is_checked() -> None:
         made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["auto", "gloo"])
 def test_the_check_of_headers_can_be_switched_off(transport: str) -> None:
     made = Group(2, environment={"OCCL_TRANSPORT": transport, "OCCL_CHECK": "0"})

@@ -553,6 +553,7 @@ def test_a_forked_child_of_a_rank_can_exit() -> None:
 # ---- injected faults: torch_openreg.openreg.faults -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_dropped_message_makes_the_receiver_time_out() -> None:
     group = Group(2)
     (missed, begin, end), (unaware, _, _) = group.run(MODULE, "sum_under_faults", "rank1@message:1=drop", 5.0)
@@ -575,6 +576,7 @@ def test_a_late_message_delays_every_rank(mode: str) -> None:
     group.close()
 
 
+@pytest.mark.slow
 def test_the_error_of_a_message_that_fails_names_the_fault() -> None:
     group = Group(2)
     (missed, *_), (failed, *_) = group.run(MODULE, "sum_under_faults", "rank1@message:1=failure", 5.0)

@@ -320,6 +320,7 @@ def test_grad_scaler_state_is_saved_and_loaded() -> None:
     assert other.get_scale() == 2.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("dtype", LOW, ids=str)
 def test_a_model_trains_in_mixed_precision(dtype: torch.dtype, fused: bool) -> None:

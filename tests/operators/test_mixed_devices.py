@@ -544,6 +544,7 @@ for value in (2.0, 3.0, 4.0):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 def test_a_scalar_of_the_other_device_is_waited_for(mode: str, run_python: Callable[..., Any]) -> None:
     for checks in ("", "race,init"):  # the kernel does not read the scalar itself, so a later write is no race

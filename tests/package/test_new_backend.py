@@ -135,6 +135,7 @@ def test_each_kind_of_name_is_replaced_by_a_name_of_that_kind(project: tuple[str
     assert os.access(folder / ".ci/run", os.X_OK)
 
 
+@pytest.mark.slow
 def test_every_python_file_parses_and_imports_only_what_is_there(project: tuple[str, Path]) -> None:
     name, folder = project
     homes = ("", "docs", *(path.relative_to(ROOT) for path in (ROOT / "tests").iterdir() if path.is_dir()))
@@ -252,6 +253,7 @@ def test_the_chapter_says_of_every_file_what_to_do_with_it() -> None:
     assert sorted(file for file in there if not {file, *map(str, Path(file).parents)} & named) == []
 
 
+@pytest.mark.slow
 def test_step_6_deletes_folders_and_leaves_no_line_that_names_what_is_gone(
     project: tuple[str, Path], tmp_path: Path
 ) -> None:
@@ -299,6 +301,7 @@ def test_step_6_deletes_folders_and_leaves_no_line_that_names_what_is_gone(
 # ---- The small ones --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "old"), [("minimal", "abacus"), ("python", "ledger")])
 def test_a_small_backend_has_its_name_everywhere(kind: str, old: str, tmp_path: Path) -> None:
     result = new("acme", f"--{kind}", "--output", "project", folder=tmp_path)
@@ -375,6 +378,7 @@ def test_a_package_of_that_name_that_is_installed_is_refused(tmp_path: Path, mon
         naming.check("acme")
 
 
+@pytest.mark.slow
 def test_a_folder_of_that_name_in_the_working_directory_is_no_installed_package(tmp_path: Path) -> None:
     (tmp_path / "torch_acme").mkdir()
     result = new("acme", "--minimal", folder=tmp_path)
@@ -382,6 +386,7 @@ def test_a_folder_of_that_name_in_the_working_directory_is_no_installed_package(
     assert (tmp_path / "torch_acme" / "README.md").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [(), ("--minimal",), ("--python",)], ids=["whole", "minimal", "python"])
 def test_an_output_that_cannot_be_written_is_an_error_of_one_line(tmp_path: Path, kind: tuple[str, ...]) -> None:
     (tmp_path / "file").write_text("")

@@ -90,6 +90,7 @@ def sources() -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_no_function_is_too_long() -> None:
     lizard = pytest.importorskip("lizard")
     folders = ("csrc", "third_party", "torch_openreg")

@@ -42,6 +42,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 def test_a_type_checker_knows_the_types_of_a_users_script(shared_environment: Environment, tmp_path: Path) -> None:
     lines = ["import torch_openreg", "from torch_openreg import openreg"]
     expected = []
@@ -53,7 +54,7 @@ def test_a_type_checker_knows_the_types_of_a_users_script(shared_environment: En
         expected.append(f"script.py:{len(lines)}: error: {error}")
     (tmp_path / "script.py").write_text("\n".join(lines) + "\n")
     # mypy reads the modules of torch and of this package, but reports no errors that --strict finds in them.
-    options = ["--strict", "--follow-imports=silent", "--no-error-summary"]
+    options = ["--strict", "--follow-imports=silent", "--no-error-summary", "--cache-dir=/dev/null"]
     command = [sys.executable, "-m", "mypy", "--python-executable", shared_environment.python, *options, "script.py"]
     result = programs.run(*command, cwd=tmp_path)
     # Some versions of mypy guess which name was meant.

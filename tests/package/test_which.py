@@ -29,6 +29,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     return environment
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [STAND_IN, "import torch_openreg._C\n"], ids=["built", "not built"])
 def test_a_source_tree_that_hides_the_package_is_named(installed: Environment, tmp_path: Path, source: str) -> None:
     folder = tmp_path / "torch_openreg"
@@ -46,6 +47,7 @@ def test_a_source_tree_that_hides_the_package_is_named(installed: Environment, t
     assert f"Package  torch_openreg  {installed.package}\n" in report.stdout
 
 
+@pytest.mark.slow
 def test_a_distribution_that_replaced_this_one_is_named(tmp_path: Path) -> None:
     environment = Environment(tmp_path / "environment")
     environment.add_distribution(
@@ -68,6 +70,7 @@ def test_a_distribution_that_replaced_this_one_is_named(tmp_path: Path) -> None:
     assert report.returncode == 1 and sentence in report.stdout, report.stdout + report.stderr
 
 
+@pytest.mark.slow
 def test_nothing_is_said_if_this_project_is_installed_and_loaded(installed: Environment, tmp_path: Path) -> None:
     report = doctor(installed, tmp_path)
     assert (report.returncode, report.stderr) == (0, "")

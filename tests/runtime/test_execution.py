@@ -103,6 +103,7 @@ def test_changing_the_mode_waits_for_what_is_queued(queueing: str) -> None:
     assert_same(x, torch.tensor([101.0, 102.0]))
 
 
+@pytest.mark.slow
 def test_the_environment_chooses_the_mode(run_python: Run) -> None:
     show = PRELUDE + "print(openreg.get_execution_mode())"
     assert run_python(show, OPENREG_EXECUTION="chaos").stdout == "chaos\n"
@@ -858,6 +859,7 @@ def test_the_interpreter_ends_with_work_queued(run_python: Run, mode: str, end: 
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["async"])
 def test_a_fork_with_work_queued_leaves_both_processes_well(run_python: Run, mode: str) -> None:
     code = QUEUE_A_LOT + (

@@ -95,6 +95,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_children_that_are_not_forked_from_us_use_the_device(tmp_path: Path, method: str) -> None:
     # These children import the main program again, so it must be a file.

@@ -237,6 +237,7 @@ def viewer(*arguments: object) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 def test_the_viewer_prints_statistics_and_the_trace(dumps: tuple[Path, Path]) -> None:
     statistics = viewer("stats", dumps[1])
     assert "[a ] 40.0MiB allocated" in statistics or "[aa] 40.0MiB allocated" in statistics
@@ -247,6 +248,7 @@ def test_the_viewer_prints_statistics_and_the_trace(dumps: tuple[Path, Path]) ->
     assert "b = a[0:4.0MiB]" in printed
 
 
+@pytest.mark.slow
 def test_the_viewer_draws_the_timeline_and_the_segments(dumps: tuple[Path, Path], tmp_path: Path) -> None:
     for command in ("trace_plot", "segment_plot"):
         page = tmp_path / f"{command}.html"
@@ -255,6 +257,7 @@ def test_the_viewer_draws_the_timeline_and_the_segments(dumps: tuple[Path, Path]
         assert page.stat().st_size > dumps[1].stat().st_size  # the snapshot is in it
 
 
+@pytest.mark.slow
 def test_the_viewers_flame_graphs_have_the_programs_lines(dumps: tuple[Path, Path]) -> None:
     result = programs.run(sys.executable, "-W", "ignore", "-c", FLAMES, *dumps, status=0)
     assert ";active_allocated;workload.py:10:<module>;workload.py:7:model 4194304" in result.stdout

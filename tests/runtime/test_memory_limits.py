@@ -301,6 +301,7 @@ print(openreg.memory_reserved() >> 20, torch._C._accelerator_getAllocatorSetting
 """
 
 
+@pytest.mark.slow
 def test_the_shared_settings_apply_and_the_devices_own_go_first() -> None:
     assert output_of(ROUNDED) == ["1024", str(MIB + 512), str(5 * MIB + 512), str(100 * MIB + 512), "124 "]
     shared = output_of(ROUNDED, PYTORCH_ALLOC_CONF="roundup_power2_divisions:4")
@@ -342,6 +343,7 @@ def test_an_environment_that_makes_no_sense_fails_the_first_allocation() -> None
     assert output_of(REFUSED, OPENREG_ALLOC_CONF="nonsense:3") == [message, message]
 
 
+@pytest.mark.slow
 def test_expandable_segments_are_taken_with_a_warning() -> None:
     code = PRELUDE + "torch.empty(1, device=DEVICE); torch.empty(1, device=DEVICE)"
     result = programs.python(code, PYTORCH_ALLOC_CONF="expandable_segments:True", status=0)
@@ -349,6 +351,7 @@ def test_expandable_segments_are_taken_with_a_warning() -> None:
 
 
 # c10/cuda/CUDAAllocatorConfig.h, getKeys, lists these keys. Programs for CUDA set them.
+@pytest.mark.slow
 @pytest.mark.parametrize("variable", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
 @pytest.mark.parametrize(("backend", "warnings"), [("native", 0), ("cudaMallocAsync", 1)])
 def test_keys_that_only_cuda_has_are_taken(variable: str, backend: str, warnings: int) -> None:
@@ -377,6 +380,7 @@ print(openreg.memory_stats()["num_alloc_retries"], openreg.memory_stats()["num_d
 """
 
 
+@pytest.mark.slow
 def test_blocks_above_max_split_size_are_not_cut() -> None:
     lines = output_of(SPLITS, PYTORCH_ALLOC_CONF="max_split_size_mb:20", OPENREG_DEVICE_MEMORY="160M")
     assert lines == ["None", "False", "True", "20 1 1", "False", "0 112", "0 1"]
@@ -392,6 +396,7 @@ print(openreg.memory_reserved() >> 20, openreg.memory_stats()["num_alloc_retries
 """
 
 
+@pytest.mark.slow
 def test_above_the_threshold_the_memory_that_is_free_for_longest_goes_back() -> None:
     assert output_of(COLLECTED, OPENREG_DEVICE_MEMORY="100M") == ["70", "46 1"]  # the whole cache was given back
     threshold = {"PYTORCH_ALLOC_CONF": "garbage_collection_threshold:0.5"}

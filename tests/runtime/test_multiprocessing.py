@@ -236,6 +236,7 @@ def test_a_sender_may_let_go_of_what_was_not_received_yet() -> None:
         queue.get()
 
 
+@pytest.mark.slow
 def test_an_allocation_collects_released_messages_before_it_fails(ask: Worker) -> None:
     torch.openreg.empty_cache()
     free, _ = torch.accelerator.get_memory_info()
@@ -312,6 +313,7 @@ def test_a_process_opens_a_message_once(ask: Worker, keeps: bool) -> None:
     assert allocated() == before
 
 
+@pytest.mark.slow
 def test_of_two_processes_one_opens_a_message(ask: Worker) -> None:
     second = Worker()
     before = allocated()
@@ -386,6 +388,7 @@ def kill(worker: Worker) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_memory_of_a_receiver_that_was_killed_is_collected() -> None:
     worker = Worker()
     before = allocated()
@@ -399,6 +402,7 @@ def test_memory_of_a_receiver_that_was_killed_is_collected() -> None:
     worker.process.join()
 
 
+@pytest.mark.slow
 def test_memory_of_a_receiver_that_was_killed_goes_with_the_senders_tensor_and_with_the_next_message() -> None:
     worker = Worker()
     before = allocated()

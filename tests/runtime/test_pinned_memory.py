@@ -114,6 +114,7 @@ print(wrong, reused > 0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 def test_memory_that_a_stream_still_reads_is_not_handed_out(mode: str) -> None:
     programs.python(PRELUDE + REUSED, OPENREG_EXECUTION=mode, status=0, output="0 True\n")

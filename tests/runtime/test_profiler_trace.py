@@ -589,6 +589,7 @@ def test_a_range_that_another_thread_ends_ends_there(mode: str, tmp_path: Path) 
     assert kernels_of_ranges(trace_of(profiled, tmp_path)) == {"range": ["add.Tensor"]}
 
 
+@pytest.mark.slow
 def test_a_profiler_outside_records_the_marked_part(run_python: Run, tmp_path: Path) -> None:
     program = f"""
 import torch
@@ -628,6 +629,7 @@ x.sub(1)
     assert [each["name"] for each in Trace.read(file).device] == ["openreg::add.Tensor", "openreg::sub.Tensor"]
 
 
+@pytest.mark.slow
 def test_a_part_has_the_work_of_all_threads_and_ends_on_any(run_python: Run, tmp_path: Path) -> None:
     program = """
 def on_thread(call):

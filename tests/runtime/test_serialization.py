@@ -265,6 +265,7 @@ def test_a_checkpoint_of_a_device_where_none_is_visible(tmp_path: Path) -> None:
     assert _in_process(LOAD_TO_CPU, path, OPENREG_VISIBLE_DEVICES="").stdout == "[0.0, 1.0, 2.0]\n"
 
 
+@pytest.mark.slow
 @pytest.mark.only_on("openreg", reason="CUDA tensors have no description of their memory")
 def test_a_checkpoint_where_the_package_is_not_installed(tmp_path: Path) -> None:
     environment = Environment(tmp_path / "environment")

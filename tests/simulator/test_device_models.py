@@ -331,6 +331,7 @@ print(max(size for size in (512, 4096, 1 << 20) if all(tensor.data_ptr() % size 
 """
 
 
+@pytest.mark.slow
 def test_allocations_are_aligned_as_the_model_says(tmp_path: Path) -> None:
     model = tmp_path / "mine.json"
 
@@ -365,6 +366,7 @@ def test_without_a_model_no_kernel_of_refusals_is_registered() -> None:
     assert (answer(code), answer(code, "cuda-t4")) == ("False", "True")
 
 
+@pytest.mark.slow
 def test_the_command_lists_and_compares() -> None:
     def command(*arguments: str) -> Done:
         return programs.run(sys.executable, "-m", "torch_openreg", "models", *arguments, cwd=ROOT)
@@ -768,6 +770,7 @@ assert loss.item() > 0
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in _models.names() if name != "minimal"])
 def test_an_ordinary_network_trains_on_every_model_but_minimal(name: str) -> None:
     answer(TRAIN, name)

@@ -256,6 +256,7 @@ def test_an_unknown_policy_is_refused_and_changes_nothing() -> None:
 SHOW = PRELUDE + "print(*openreg.fallback.get_policy()); print(torch.histc(torch.ones(3, device=DEVICE), 3))"
 
 
+@pytest.mark.slow
 def test_the_environment_sets_the_policy(run_python: Callable[..., object]) -> None:
     for value, expected in (
         ("error,aten::histc,_foreach_*", "error ('aten::histc', '_foreach_*')"),

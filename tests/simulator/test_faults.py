@@ -407,6 +407,7 @@ def test_each_stream_of_pytorch_meets_a_fault_when_it_is_taken_from_the_pool() -
     assert [(count.seen, count.fired) for count in faults.counts] == [(200, 1), (200, 1)]
 
 
+@pytest.mark.slow
 def test_memory_of_another_process_cannot_be_opened(mode: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(f"""if True:
         import torch

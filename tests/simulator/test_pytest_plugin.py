@@ -38,6 +38,7 @@ def _as_a_user_has_it(monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester
     monkeypatch.setenv("PYTHONPATH", str(pytester.path))
 
 
+@pytest.mark.slow
 @AS_CUDA
 def test_the_options_choose_the_devices_of_functions_and_unittests(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(USES)
@@ -46,6 +47,7 @@ def test_the_options_choose_the_devices_of_functions_and_unittests(pytester: pyt
     result.stdout.fnmatch_lines([HEADER])
 
 
+@pytest.mark.slow
 @AS_CUDA
 def test_options_take_effect_before_conftest_is_imported(pytester: pytest.Pytester) -> None:
     pytester.makeconftest("import torch\ncount = torch.cuda.device_count()")
@@ -74,6 +76,7 @@ def test_the_workers_of_xdist_have_the_devices(pytester: pytest.Pytester) -> Non
     result.stdout.fnmatch_lines([HEADER])
 
 
+@pytest.mark.slow
 def test_every_setting_has_an_option(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         from torch_openreg import openreg
@@ -168,6 +171,7 @@ def test_without_an_option_nothing_is_imported_set_or_said(pytester: pytest.Pyte
     result.stdout.no_fnmatch_line("torch_openreg: *")
 
 
+@pytest.mark.slow
 def test_an_installed_plugin_gives_no_warning(shared_environment: Environment, tmp_path: Path) -> None:
     (tmp_path / "test_nothing.py").write_text("def test_nothing(): import torch")
     result = programs.run(shared_environment.python, "-W", "error", "-m", "pytest", "-W", "error", cwd=tmp_path)

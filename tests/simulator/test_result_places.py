@@ -135,6 +135,7 @@ def in_a_fresh_process(call: str) -> None:
     programs.python(f"import {__name__}; {__name__}.{call}", PYTHONPATH=importing(__file__), status=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_allocation_that_is_charged_is_a_result_and_the_peak_is_the_same_in_every_mode(program: str) -> None:
     in_a_fresh_process(f"every_charged_allocation_is_a_result({program!r})")

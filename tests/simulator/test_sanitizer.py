@@ -758,6 +758,7 @@ for step in range(8):
 """
 
 
+@pytest.mark.slow
 @runs_once
 def test_what_a_program_holds_at_its_end_is_no_leak_but_what_grows_with_each_step_is() -> None:
     held = run(HELD.replace("KEEP", "loss.detach()"), OPENREG_SANITIZER="leak")

@@ -48,6 +48,7 @@ def test_code_does_what_it_does_in_a_new_interpreter(
     assert (ours.returncode, ours.stdout, ours.stderr) == (new.returncode, new.stdout, new.stderr)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not programs.SERVERS, reason="the server is part of the simulator")
 @pytest.mark.parametrize("autoload", ["0", "1"])
 def test_with_imports_the_server_has_the_modules_and_the_backend_reads_the_programs_variables(autoload: str) -> None:
@@ -62,6 +63,7 @@ def test_with_imports_the_server_has_the_modules_and_the_backend_reads_the_progr
     )
 
 
+@pytest.mark.slow
 def test_files_and_modules_do_what_they_do_in_a_new_interpreter(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("")
@@ -84,6 +86,7 @@ process.join()
     programs.python(code, cwd=tmp_path, status=0, output=f"{tmp_path}\n", errors="")
 
 
+@pytest.mark.slow
 def test_several_threads_start_programs_at_once() -> None:
     runs = [partial(programs.python, f"print({number}){' ' * 5000}") for number in range(40)]
     results = programs.at_once(*runs, most=8)
@@ -145,6 +148,7 @@ def test_what_python_reads_at_its_start_needs_a_new_interpreter() -> None:
     assert programs.run(sys.executable, "-X", "utf8", "-c", code).stdout == "1\n"
 
 
+@pytest.mark.slow
 def test_a_variable_that_this_process_gains_is_in_its_later_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import os; print(os.environ.get('PYTHONUTF8'), os.environ.get('ADDED_BY_A_LIBRARY'))"
     monkeypatch.setenv("ADDED_BY_A_LIBRARY", "1")

@@ -185,6 +185,7 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     return environment
 
 
+@pytest.mark.slow
 def test_people_get_a_table_and_a_verdict_and_bad_options_are_named_and_ignored(clinic: Environment) -> None:
     result = doctor(clinic, "--frobnicate", "--timeout", "soon")
     assert result.stderr == (
@@ -203,6 +204,7 @@ def test_people_get_a_table_and_a_verdict_and_bad_options_are_named_and_ignored(
     assert result.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_device_model_is_shown_with_its_properties(clinic: Environment) -> None:
     lines = doctor(clinic, OPENREG_MODEL="cuda-t4").stdout.splitlines()
     start = lines.index("Model    cuda-t4, NVIDIA T4, 16 GB")

@@ -218,6 +218,7 @@ def test_names_of_files_are_text_in_the_page(tmp_path: Path) -> None:
     assert "<lambda>" not in text
 
 
+@pytest.mark.slow
 def test_a_real_run_is_explained(run_python: Run, tmp_path: Path) -> None:
     program = f"""
 model = torch.nn.Linear(1024, 1024, bias=False).to("{DEVICE}")

@@ -184,6 +184,7 @@ def test_totals_add_up(rows: list[ops.Operator], capsys: pytest.CaptureFixture[s
     assert parsed(capsys, "--totals") == {"totals": report["totals"], "operators": []}
 
 
+@pytest.mark.slow
 def test_filters(capsys: pytest.CaptureFixture[str]) -> None:
     assert names(capsys, "aten::histc") == ["aten::histc", "aten::histc.out"]
     assert names(capsys, "histc.out", "aten::mm") == [
@@ -277,6 +278,7 @@ def test_a_name_is_escaped() -> None:
     assert ["a::<b>&", "native", "", '<script src="x">'] in page.rows
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_a_table() -> None:
     parent, child = pty.openpty()
     command = [sys.executable, "-m", "torch_openreg", "ops", "histc"]
@@ -328,6 +330,7 @@ def test_bad_arguments(arguments: list[str], message: str, capsys: pytest.Captur
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_reader_that_stops_is_no_error() -> None:
     command = (sys.executable, "-m", "torch_openreg", "ops")
     process = programs.start(*command, new_interpreter=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
