@@ -21,8 +21,8 @@ from torch_openreg._cli._curve import draw_log_curve
 ROOT = Path(__file__).parents[2]
 
 
-def run(folder: Path, *command: str | Path, encoding: str = "utf-8") -> Done:
-    return programs.run(sys.executable, *command, cwd=folder, PYTHONIOENCODING=encoding, COLUMNS="100")
+def run(folder: Path, *command: str | Path, **variables: str) -> Done:
+    return programs.run(sys.executable, *command, cwd=folder, COLUMNS="100", **variables)
 
 
 @pytest.mark.slow
@@ -52,7 +52,7 @@ def test_the_demo_proves_its_claims_and_writes_its_files(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_claim_that_fails_is_marked_and_is_the_exit_status(tmp_path: Path) -> None:
-    result = run(tmp_path, "-m", "torch_openreg", "demo", "--epochs", "1", encoding="ascii")
+    result = run(tmp_path, "-m", "torch_openreg", "demo", "--epochs", "1", PYTHONIOENCODING="ascii")
     assert (result.returncode, result.stderr) == (1, "")
     assert result.stdout.isascii()
     failed = [line for line in result.stdout.splitlines() if line.startswith("| NO")]
@@ -84,6 +84,7 @@ def test_the_example_is_the_training_part_and_runs_alone(tmp_path: Path) -> None
     assert (tmp_path / "digits.pt").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -118,6 +119,7 @@ def test_a_device_that_does_not_exist_is_reported_in_the_words_of_torch(tmp_path
     assert "device type at start of device string: nonsense" in " ".join(result.stdout.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("modules", "arguments", "packages"),
     [
@@ -141,6 +143,7 @@ def test_all_missing_packages_are_named_with_the_line_that_installs_them(
     )
 
 
+@pytest.mark.slow
 def test_the_command_line_is_not_imported_with_the_package(tmp_path: Path) -> None:
     code = "import sys, torch_openreg; print([name for name in sys.modules if '_cli' in name or name == 'rich'])"
     assert run(tmp_path, "-c", code).stdout == "[]\n"
