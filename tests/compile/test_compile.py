@@ -40,9 +40,8 @@ def test_programs_agree_with_eager_and_with_the_compiled_cpu_bit_for_bit(inducto
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["async", "chaos"])
-def test_programs_agree_with_eager_when_kernels_are_queued(inductor_cache: Path, mode: str) -> None:
-    assert_all_agree(reports(inductor_cache, "--dynamic", "false", "--mode", mode, *NAMES), NAMES)
+def test_programs_agree_with_eager_when_kernels_are_queued(inductor_cache: Path) -> None:
+    assert_all_agree(reports(inductor_cache, "--dynamic", "false", "--mode", "chaos", *NAMES), NAMES)
 
 
 @pytest.mark.slow

@@ -13,7 +13,8 @@ import pytest
 from programs import COMPILER, Done, Run
 
 ROOT = Path(__file__).parents[2]
-MODES = pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
+# chaos queues all kernels, as async does, and delays them.
+MODES = pytest.mark.parametrize("mode", ["inline", "chaos"])
 
 
 def runner(program: Path, head: str, **environment: str) -> Run:
