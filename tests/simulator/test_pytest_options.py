@@ -155,6 +155,7 @@ def test_reads_too_early():
 """
 
 
+@pytest.mark.slow
 def test_chaos_finds_a_pinned_buffer_that_is_read_too_early_and_says_how_to_repeat_it(
     pytester: pytest.Pytester,
 ) -> None:
@@ -324,6 +325,7 @@ def test_unmarked():
 """
 
 
+@pytest.mark.slow
 def test_a_marked_test_that_waits_fails_with_the_line(pytester: pytest.Pytester) -> None:
     result = run(pytester, WAITS.format(last="print(loss.item())"), "--openreg-no-sync")
     result.assert_outcomes(passed=2, failed=1)
@@ -358,6 +360,7 @@ def test_fails():
 """
 
 
+@pytest.mark.slow
 def test_what_is_not_given_back_fails_the_test_with_the_line(pytester: pytest.Pytester) -> None:
     result = run(pytester, LEAKS, "--openreg-leaks", "--openreg-execution=chaos")
     result.assert_outcomes(passed=6, failed=1, errors=3)
@@ -504,7 +507,8 @@ here = os.getpid()
 """
 
 
-@pytest.mark.parametrize("workers", [(), pytest.param(("-n", "2"), marks=pytest.mark.slow)], ids=["alone", "xdist"])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [(), pytest.param(("-n", "1"), marks=pytest.mark.slow)], ids=["alone", "xdist"])
 def test_the_marker_sets_up_one_test(pytester: pytest.Pytester, workers: tuple[str, ...]) -> None:
     source = MARKERS.replace("here = os.getpid()", "import sys\nhere = os.getpid()")
     result = run(pytester, source, "--openreg", *workers)
@@ -574,6 +578,7 @@ def test_after(): logging.getLogger().warning("logged after")
     assert [line.rpartition(" ")[2] for line in log] == ["before", "after"]
 
 
+@pytest.mark.slow
 def test_a_test_in_its_own_process_reports_as_usual(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,
