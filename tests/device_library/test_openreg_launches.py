@@ -23,13 +23,14 @@ def test_flags_that_do_not_exist_are_errors(stream: int, event: int) -> None:
     handle = ctypes.c_void_p()
     with raises("orErrorInvalidValue", "orStreamCreateWithPriority: flags is 2; pass 0 or orStreamPersistent (1)"):
         call("orStreamCreateWithPriority", ctypes.byref(handle), 2, 0)
-    with raises("orErrorInvalidValue", "orStreamWaitEvent: flags is 4; no flag exists, pass 0"):
+    with raises("orErrorInvalidValue", "orStreamWaitEvent: flags is 4; pass 0 or orEventWaitExternal (1)"):
         call("orStreamWaitEvent", stream, event, 4)
     with raises(
         "orErrorInvalidValue",
-        "orLaunch: flags is 4; pass orLaunchDefault (0), orLaunchMayRunInline (1), orLaunchNoWait (2), or both",
+        "orLaunch: flags is 8; pass orLaunchDefault (0), or join orLaunchMayRunInline (1), orLaunchNoWait (2) and "
+        "orLaunchOnce (4)",
     ):
-        call("orLaunch", stream, HostFn(lambda _: None), None, 4)
+        call("orLaunch", stream, HostFn(lambda _: None), None, 8)
     with raises(
         "orErrorInvalidValue",
         "orEventCreateWithFlags: flags is 2; pass orEventDisableTiming (0) or orEventEnableTiming (1)",

@@ -152,6 +152,16 @@ class Activity(ctypes.Structure):
 ActivityFn = ctypes.CFUNCTYPE(None, ctypes.POINTER(Activity), POINTER)
 
 
+class GraphNode(ctypes.Structure):
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("device", ctypes.c_int),
+        ("name", ctypes.c_char_p),
+        ("dependencies", ctypes.POINTER(SIZE)),
+        ("dependency_count", SIZE),
+    )
+
+
 class IpcMemHandle(ctypes.Structure):
     _fields_ = (("reserved", ctypes.c_char * 64),)
 
@@ -236,6 +246,20 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "orStreamAwaitLaunch": (POINTER,),
     "orLaunchDeferred": (POINTER, DeferredFn, POINTER, ctypes.POINTER(Kernel)),
     "orCompletionSignal": (POINTER, POINTER),
+    "orStreamBeginCapture": (POINTER, ctypes.c_int),
+    "orStreamEndCapture": (POINTER, _POINTER_P),
+    "orStreamIsCapturing": (POINTER, _INT_P),
+    "orStreamGetCaptureInfo": (POINTER, _INT_P, ctypes.POINTER(ctypes.c_uint64), _POINTER_P),
+    "orThreadExchangeStreamCaptureMode": (_INT_P,),
+    "orEventRecordWithFlags": (POINTER, POINTER, ctypes.c_uint),
+    "orGraphGetNodeCount": (POINTER, ctypes.POINTER(SIZE)),
+    "orGraphGetNode": (POINTER, SIZE, ctypes.POINTER(GraphNode)),
+    "orGraphRetainUserObject": (POINTER, POINTER, HostFn),
+    "orGraphDestroy": (POINTER,),
+    "orGraphDebugDotPrint": (POINTER, ctypes.c_char_p, ctypes.c_uint),
+    "orGraphInstantiate": (_POINTER_P, POINTER, ctypes.c_uint),
+    "orGraphLaunch": (POINTER, POINTER),
+    "orGraphExecDestroy": (POINTER,),
     "orActivitySubscribe": (_POINTER_P, ActivityFn, POINTER, ctypes.c_uint),
     "orActivityUnsubscribe": (POINTER,),
 }

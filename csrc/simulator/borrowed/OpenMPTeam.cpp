@@ -84,7 +84,7 @@ orError_t launch_kernel(c10::Stream stream, orHostFn_t run, void* data, unsigned
     release_team_when_idle();
   }
   release_team();
-  return orLaunchDescribed(c10::openreg::OpenRegStream(stream).stream(), run, data, flags, &what);
+  return orLaunchDescribed(c10::openreg::OpenRegStream(stream).stream(), run, data, flags | orLaunchOnce, &what);
 }
 
 } // namespace at::openreg

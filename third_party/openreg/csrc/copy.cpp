@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "activity.h"
+#include "graph.h"
 #include "hooks.h"
 #include "pointer.h"
 #include "runtime.h"
@@ -78,6 +79,7 @@ constexpr size_t kMaxStagedBytes = size_t{64} << 20;
 
 struct Copy {
   static constexpr orActivityKind kKind = orActivityCopy;
+  static constexpr orGraphNodeType kNodeType = orGraphNodeTypeMemcpy;
   static constexpr const char* kName = "memcpy";
 
   void* dst;
@@ -130,6 +132,7 @@ struct Copy {
 
 struct Fill {
   static constexpr orActivityKind kKind = orActivityFill;
+  static constexpr orGraphNodeType kNodeType = orGraphNodeTypeMemset;
   static constexpr const char* kName = "memset";
 
   void* ptr;
@@ -157,6 +160,13 @@ Work makeWork(Engine engine, orHostFn_t fn, Task* task) {
 template <typename Task>
 Work borrow(Engine engine, Task& task) {
   return makeWork(engine, [](void* data) { static_cast<const Task*>(data)->run(); }, &task);
+}
+
+// Adds `task` to the graph that the stream captures.
+template <typename Task>
+orError_t captureTask(const std::shared_ptr<Stream>& stream, Engine engine, Task& task) {
+  const auto owned = std::make_shared<Task>(std::move(task));
+  return capture(stream, Task::kNodeType, borrow(engine, *owned), owned);
 }
 
 // Runs `task` on this thread if the mode allows it and nothing is pending. Otherwise queues it.
@@ -197,6 +207,15 @@ orError_t copy(
   const bool isLocal = to.type == orMemoryTypeDevice && from.type == orMemoryTypeDevice && to.device == from.device;
   const Engine engine = isLocal ? Engine::compute : Engine::copy;
   Copy task(dst, src, size);
+  if (isCapturing(*stream)) {
+    if (to.type == orMemoryTypeUnregistered || from.type == orMemoryTypeUnregistered) {
+      return refuseInCapture(
+          *stream,
+          "a copy from or to pageable memory cannot become part of a graph. Use pinned memory (orMallocHost, "
+          "orHostRegister)");
+    }
+    return captureTask(stream, engine, task);
+  }
   if (orError_t error = checkLaunch(stream->device, stream->handle, borrow(engine, task).what); error != orSuccess) {
     return error;
   }
@@ -225,6 +244,9 @@ orError_t set(void* devPtr, int value, size_t size, const std::shared_ptr<Stream
         orErrorInvalidValue, "devPtr (%p) is ordinary host memory; the device sets its own and pinned memory", devPtr);
   }
   Fill task{devPtr, value, size};
+  if (isCapturing(*stream)) {
+    return captureTask(stream, Engine::compute, task);
+  }
   if (orError_t error = checkLaunch(stream->device, stream->handle, borrow(Engine::compute, task).what);
       error != orSuccess) {
     return error;
@@ -240,7 +262,10 @@ orError_t onStream(const char* name, orStream_t stream, bool wait, Queue&& queue
     if (!found) {
       return orErrorInvalidResourceHandle;
     }
-    const ObservedCall call(orActivityCall, name, found->device, found.get());
+    if (orError_t error = wait ? mayAskFor(*found) : orSuccess; error != orSuccess) {
+      return error;
+    }
+    const ObservedCall call(isCapturing(*found) ? kNoActivity : orActivityCall, name, found->device, found.get());
     if (orError_t error = queue(found); error != orSuccess) {
       return error;
     }

@@ -12,6 +12,7 @@
 #include "activity.h"
 #include "device.h"
 #include "error.h"
+#include "graph.h"
 #include "hooks.h"
 #include "host_limits.h"
 #include "memfd.h"
@@ -376,6 +377,9 @@ orError_t orMalloc(void** devPtr, size_t size) {
     *devPtr = nullptr;
     if (size == 0) {
       return orSuccess;
+    }
+    if (orError_t error = mayCallUnsafe(); error != orSuccess) {
+      return error;
     }
     const ObservedCall call(orActivityCall, "orMalloc", currentDevice());
     if (orError_t error = checkCall(kAtSegment, currentDevice(), size); error != orSuccess) {

@@ -190,6 +190,11 @@ void keepFirstFailure(const StreamPtr& stream, std::exception_ptr&& exception) {
   }
 }
 
+// The stream that gets the failures of work which runs on `stream`. To be called with the lock.
+StreamPtr failingStream(const StreamPtr& stream, const Stream* launchedOn) {
+  return launchedOn != nullptr && launchedOn->busy ? scheduler->active[launchedOn->activeIndex] : stream;
+}
+
 // Runs `work` on this thread, for the stream. An exception that leaves the work is the stream's failure.
 // `atEnd(locked)` is called last, even if the thread ends within the work.
 template <typename AtEnd>
@@ -198,11 +203,15 @@ void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
     const StreamPtr& stream;
     const AtEnd& atEnd;
     const Frame frame;
+    Stream* const launchedOn;
     const int outerDevice = exchangeDevice(stream->device);
     std::exception_ptr exception{};
 
-    RunningWork(const StreamPtr& stream, const AtEnd& atEnd, const char* name)
-        : stream(stream), atEnd(atEnd), frame{stream.get(), thisThread.function, name} {
+    RunningWork(const StreamPtr& stream, const AtEnd& atEnd, const Work& work)
+        : stream(stream),
+          atEnd(atEnd),
+          frame{stream.get(), thisThread.function, work.what.name},
+          launchedOn(work.launchedOn) {
       thisThread.function = &frame;
     }
 
@@ -210,17 +219,18 @@ void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
       thisThread.function = frame.outer;
       exchangeDevice(outerDevice);
       Locked locked;
-      keepFirstFailure(stream, std::move(exception));
+      keepFirstFailure(failingStream(stream, launchedOn), std::move(exception));
       atEnd(locked);
     }
   };
 
-  RunningWork running(stream, atEnd, work.what.name);
+  RunningWork running(stream, atEnd, work);
+  const orStream_t told = work.launchedOn != nullptr ? work.launchedOn->handle : stream->handle;
   const auto kind = static_cast<orActivityKind>(work.kind);
   const bool isTold = work.kind != 0 && orIsObserved(kind);
   ActivityId id;
   if (isTold) {
-    id = tellBegin(kind, stream->device, stream->handle, work.what, work.call);
+    id = tellBegin(kind, stream->device, told, work.what, work.call);
   }
   try {
     const auto intercepted = isTold ? intercept(kind, stream->device, work.what) : nullptr;
@@ -234,8 +244,8 @@ void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
     running.exception = std::current_exception();
   }
   if (isTold) {
-    const orKernel told{work.what.name, nullptr, nullptr}; // the work may have deleted its data
-    tellEnd(kind, stream->device, stream->handle, told, id, running.exception != nullptr);
+    const orKernel what{work.what.name, nullptr, nullptr}; // the work may have deleted its data
+    tellEnd(kind, stream->device, told, what, id, running.exception != nullptr);
   }
   if (isChaos()) {
     randomSchedule->pause();

@@ -5,6 +5,7 @@
 
 #include "activity.h"
 #include "device.h"
+#include "graph.h"
 #include "hooks.h"
 #include "ipc.h"
 #include "ipc_event.h"
@@ -40,6 +41,9 @@ orError_t readTime(const Event& event, const char* parameter, int64_t& nanosecon
         orErrorInvalidResourceHandle,
         "%s was created without timing; create it with orEventCreateWithFlags(event, orEventEnableTiming)",
         parameter);
+  }
+  if (orError_t error = event.wasCaptured ? checkNotCaptured(event) : orSuccess; error != orSuccess) {
+    return error;
   }
   const EventState state = stateOf(event);
   if (!state.mark.stream) {
@@ -173,7 +177,15 @@ orError_t orEventDestroy(orEvent_t event) {
 }
 
 orError_t orEventRecord(orEvent_t event, orStream_t stream) {
-  return deviceCall(__func__, [&]() -> orError_t {
+  return orEventRecordWithFlags(event, stream, orEventRecordDefault);
+}
+
+orError_t orEventRecordWithFlags(orEvent_t event, orStream_t stream, unsigned int flags) {
+  return deviceCall("orEventRecord", [&]() -> orError_t {
+    if ((flags & ~orEventRecordExternal) != 0) {
+      return fail(
+          orErrorInvalidValue, "flags is %u; pass orEventRecordDefault (0) or orEventRecordExternal (1)", flags);
+    }
     const auto found = resolveEvent(event);
     if (!found) {
       return orErrorInvalidResourceHandle;
@@ -190,6 +202,12 @@ orError_t orEventRecord(orEvent_t event, orStream_t stream) {
           found->device,
           on->device);
     }
+    if (isCapturing(*on)) {
+      return captureRecord(on, found, flags == orEventRecordExternal);
+    }
+    if (found->wasCaptured) {
+      forgetCapture(*found);
+    }
     const ObservedCall call(orActivityCall, "orEventRecord", on->device, on.get(), event);
     record(found, on);
     return orSuccess;
@@ -202,6 +220,9 @@ orError_t orEventQuery(orEvent_t event) {
     if (!found) {
       return orErrorInvalidResourceHandle;
     }
+    if (orError_t error = mayAskFor(*found); error != orSuccess) {
+      return error;
+    }
     const bool reached = found->shared ? found->shared->isReached(found->shared->last()) : stateOf(*found).reached;
     return reached ? orSuccess : orErrorNotReady;
   });
@@ -212,6 +233,9 @@ orError_t orEventSynchronize(orEvent_t event) {
     const auto found = resolveRecorded(event);
     if (!found) {
       return orPeekAtLastError();
+    }
+    if (orError_t error = mayAskFor(*found); error != orSuccess) {
+      return error;
     }
     const Mark mark = stateOf(*found).mark;
     if (!mark.stream && !(found->shared && found->shared->last() != 0)) { // never recorded
@@ -254,13 +278,20 @@ orError_t orEventElapsedTime(float* ms, orEvent_t start, orEvent_t end) {
 
 orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, unsigned int flags) {
   return deviceCall(__func__, [&]() -> orError_t {
-    if (flags != 0) {
-      return fail(orErrorInvalidValue, "flags is %u; no flag exists, pass 0", flags);
+    if ((flags & ~orEventWaitExternal) != 0) {
+      return fail(orErrorInvalidValue, "flags is %u; pass 0 or orEventWaitExternal (1)", flags);
     }
     const auto waiting = resolveStream(stream);
     const auto found = waiting ? resolveRecorded(event) : nullptr;
     if (!found) {
       return orPeekAtLastError();
+    }
+    if (isCapturing(*waiting) || found->wasCaptured) {
+      bool captured = false;
+      const orError_t error = captureWait(waiting, found, flags == orEventWaitExternal, captured);
+      if (captured || error != orSuccess) {
+        return error;
+      }
     }
     const ObservedCall call(orActivitySynchronization, "orStreamWaitEvent", waiting->device, waiting.get(), event);
     return waitForEvent(waiting, stateOf(*found).mark);

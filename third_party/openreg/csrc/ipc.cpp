@@ -12,6 +12,7 @@
 #include "device.h"
 #include "device_memory.h"
 #include "error.h"
+#include "graph.h"
 #include "hooks.h"
 #include "ipc.h"
 #include "memfd.h"
@@ -150,6 +151,9 @@ orError_t orIpcGetMemHandle(orIpcMemHandle_t* handle, void* devPtr) {
 
 orError_t orIpcOpenMemHandle(void** devPtr, orIpcMemHandle_t handle, unsigned int flags) {
   return deviceCall(__func__, [&]() -> orError_t {
+    if (orError_t error = mayCallUnsafe(); error != orSuccess) {
+      return error;
+    }
     const orError_t error = checkCall(kAtIpc, currentDevice());
     const orError_t opened = error == orSuccess ? openHandle(devPtr, handle, flags) : error;
     if (opened == orSuccess) {

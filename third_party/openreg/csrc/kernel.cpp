@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "activity.h"
+#include "graph.h"
 #include "hooks.h"
 #include "runtime.h"
 #include "scheduler.h"
@@ -132,6 +133,10 @@ thread_local constinit std::unique_ptr<InterceptedKernel> interceptedKernel;
     if (!stream) {
       return orErrorInvalidResourceHandle;
     }
+    if (isCapturing(*stream)) {
+      return refuseInCapture(
+          *stream, "a kernel that the calling thread computes cannot become part of a graph. Launch it (orLaunch)");
+    }
     bool hasTurn = false;
     std::optional<Failure> failure;
     if (!hasTurnHere(*stream) && !isRunningHere(*stream)) {
@@ -184,10 +189,11 @@ bool isIdle(const Stream& stream) {
 
 void giveUp(Locked& locked, const StreamPtr& stream) {
   setBusy(stream, false);
-  // After a failure the turn stays `scheduled`, so the next kernel comes to the scheduler and gets the failure.
+  // After a failure, and in a capture, the turn stays `scheduled`, so the next kernel comes to the scheduler and gets
+  // the failure, or is refused.
   const auto& failures = scheduler->failures;
   const bool failed = std::any_of(failures.begin(), failures.end(), [&](auto& f) { return f.stream == stream; });
-  stream->turn.store(failed ? Turn::scheduled : Turn::free, std::memory_order_release);
+  stream->turn.store(failed || stream->capturing ? Turn::scheduled : Turn::free, std::memory_order_release);
   if (stream->turnWaiters > 0) {
     locked.wakeLater(stream);
   }

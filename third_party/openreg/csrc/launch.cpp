@@ -21,8 +21,28 @@ bool runsInline(bool mayRunInline) {
   return mode == orExecutionInline || (mode == orExecutionAsync && mayRunInline);
 }
 
-// Claims the stream for a launch: waits for room in its queue, and for kernels of other threads. With `noWait`, returns
-// false instead of waiting.
+// Decides whether work for a claimed stream runs in the launching call. If so, returns the number that the caller
+// passes to run(). Returns 0 if the work must be queued, because of pending work or because of the mode.
+uint64_t beginInline(const StreamPtr& stream, bool mayRunInline) {
+  if (!isIdle(*stream) || !runsInline(mayRunInline)) {
+    return 0;
+  }
+  stream->holder = &thisThread;
+  return ++stream->submitted;
+}
+
+// Queues work on a claimed stream.
+orError_t enqueue(Locked& locked, const StreamPtr& stream, const Work& work) {
+  if (const orError_t error = startThreadFor(work, locked, stream); error != orSuccess) {
+    forget(work.scheduled);
+    return error;
+  }
+  push(locked, stream, work);
+  return orSuccess;
+}
+
+} // namespace
+
 bool claimForLaunch(Locked& locked, const StreamPtr& stream, bool noWait) {
   const bool hasRoom = stream->submitted - stream->completed < kMaxPending || isRunningHere();
   if (noWait) {
@@ -41,22 +61,11 @@ bool claimForLaunch(Locked& locked, const StreamPtr& stream, bool noWait) {
   return true;
 }
 
-// Decides whether work for a claimed stream runs in the launching call. If so, returns the number that the caller
-// passes to run(). Returns 0 if the work must be queued, because of pending work or because of the mode.
-uint64_t beginInline(const StreamPtr& stream, bool mayRunInline) {
-  if (!isIdle(*stream) || !runsInline(mayRunInline)) {
-    return 0;
-  }
-  stream->holder = &thisThread;
-  return ++stream->submitted;
-}
-
-// Queues work on a claimed stream.
-orError_t enqueue(Locked& locked, const StreamPtr& stream, const Work& work) {
+orError_t startThreadFor(const Work& work, Locked& locked, const StreamPtr& stream) {
   try {
     startThread(scheduler->engines[static_cast<size_t>(work.engine)]);
+    return orSuccess;
   } catch (const std::system_error& error) {
-    forget(work.scheduled);
     if (isIdle(*stream)) {
       giveUp(locked, stream);
     }
@@ -65,11 +74,16 @@ orError_t enqueue(Locked& locked, const StreamPtr& stream, const Work& work) {
         "cannot start a thread to run queued work: %s. Free memory, or raise the limit on processes (ulimit -u)",
         error.what());
   }
-  push(locked, stream, work);
-  return orSuccess;
 }
 
-} // namespace
+void prepare(Work& work) {
+  if (thisThread.tells) {
+    work.kind = 0; // a subscriber starts the work, so no subscriber is told of it, even if it runs later
+  }
+  if (isChaos()) {
+    work.scheduled = randomSchedule->queued(work.what);
+  }
+}
 
 bool runNow(const StreamPtr& stream, const Work& work, bool mayRunInline) {
   if (hasTurnHere(*stream)) {
@@ -102,12 +116,7 @@ orError_t launch(const StreamPtr& stream, Work work, unsigned int flags) {
     runWithin(stream, work);
     return orSuccess;
   }
-  if (thisThread.tells) {
-    work.kind = 0; // a subscriber starts the work, so no subscriber is told of it, even if it runs later
-  }
-  if (isChaos()) {
-    work.scheduled = randomSchedule->queued(work.what);
-  }
+  prepare(work);
   uint64_t count;
   {
     Locked locked;

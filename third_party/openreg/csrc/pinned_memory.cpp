@@ -12,6 +12,7 @@
 #include "allocation_map.h"
 #include "device.h"
 #include "error.h"
+#include "graph.h"
 #include "hooks.h"
 #include "host_limits.h"
 #include "runtime.h"
@@ -100,6 +101,9 @@ orError_t orMallocHost(void** ptr, size_t size) {
     if (size == 0) {
       return orSuccess;
     }
+    if (orError_t error = mayCallUnsafe(); error != orSuccess) {
+      return error;
+    }
     const ObservedCall call(orActivityCall, "orMallocHost", currentDevice());
     const orError_t error = allocate(size, ptr);
     if (error == orSuccess) {
@@ -142,6 +146,9 @@ orError_t orHostRegister(void* ptr, size_t size) {
     }
     if (windows.containsDevice(begin)) {
       return fail(orErrorInvalidValue, "%p is device memory; only memory of the host can be registered", ptr);
+    }
+    if (orError_t error = mayCallUnsafe(); error != orSuccess) {
+      return error;
     }
     const std::lock_guard lock(pinned().mutex);
     const PinnedAllocation* const before = findBefore(pinned().allocations, begin + (size - 1));

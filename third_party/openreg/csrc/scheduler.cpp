@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "error.h"
+#include "graph.h"
 #include "hooks.h"
 #include "ipc_event.h"
 #include "runtime.h"
@@ -60,6 +61,12 @@ void record(const std::shared_ptr<Event>& event, const StreamPtr& stream) {
   push(locked, stream, Record{event, event->number});
 }
 
+void recordNow(const std::shared_ptr<Event>& event, const StreamPtr& stream) {
+  const Locked locked;
+  event->mark = {stream, stream->completed};
+  reach(*event, 0);
+}
+
 EventState stateOf(const Event& event) {
   const Locked locked;
   return {event.mark, event.mark.reached(), event.nanoseconds};
@@ -76,6 +83,9 @@ orError_t orSetExecutionMode(orExecutionMode mode, uint64_t seed) {
     }
     if (mode == orExecutionChaos && randomSchedule == nullptr) {
       return fail(orErrorNotSupported, "%s", kNoChaos);
+    }
+    if (orError_t error = orMayCapture() ? checkNoCapture(kAllDevices) : orSuccess; error != orSuccess) {
+      return error;
     }
     Locked locked;
     const auto isPending = [](const StreamPtr& stream) {

@@ -54,6 +54,9 @@ orError_t launchAndWait(const std::shared_ptr<Stream>& stream, const Work& work)
 // Records the event: sets its mark to this point of the stream.
 void record(const std::shared_ptr<Event>& event, const std::shared_ptr<Stream>& stream);
 
+// Records the event as reached, for work that runs on this thread.
+void recordNow(const std::shared_ptr<Event>& event, const std::shared_ptr<Stream>& stream);
+
 // A copy of an event's mark, whether the device has reached the mark, and the time when it did.
 struct EventState {
   Mark mark;
@@ -74,7 +77,7 @@ orError_t synchronize(const std::shared_ptr<Stream>& stream);
 orError_t synchronize(const Mark& mark);
 orError_t synchronizeDevice(int device);
 
-// Waits for the work of all devices. Failures stay for the next call that waits.
+// Waits for the work of all devices. Failures stay for the next call that waits. An unsafe call (graph.h).
 orError_t waitForAllDevices();
 
 } // namespace openreg

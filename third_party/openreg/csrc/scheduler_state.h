@@ -14,8 +14,8 @@
 #include "openreg.h"
 #include "stream.h"
 
-// What scheduler.cpp, launch.cpp, wait.cpp, failure.cpp, kernel.cpp, queue.cpp and engine.cpp share. activity.cpp,
-// ipc_event.cpp and simulator/faults.cpp use some of it. All other files include scheduler.h.
+// What scheduler.cpp, launch.cpp, wait.cpp, failure.cpp, kernel.cpp, queue.cpp, engine.cpp and the files of graphs share.
+// activity.cpp, ipc_event.cpp and simulator/faults.cpp use some of it. All other files include scheduler.h.
 
 namespace openreg {
 
@@ -231,6 +231,18 @@ void completeAndMoveOn(Locked& locked, const StreamPtr& stream);
 
 // Claims the stream and queues the item.
 void push(Locked& locked, const StreamPtr& stream, Item&& item);
+
+// ---- launch.cpp: how work comes to a stream -------------------------------------------------------------------------
+
+// Claims the stream for a launch: waits for room in its queue, and for kernels of other threads. With `noWait`, returns
+// false instead of waiting.
+bool claimForLaunch(Locked& locked, const StreamPtr& stream, bool noWait);
+
+// Starts the thread that runs such work. After an error the turn of the stream, which was claimed, is given up.
+orError_t startThreadFor(const Work& work, Locked& locked, const StreamPtr& stream);
+
+// To be called for work that is about to be queued, without the lock.
+void prepare(Work& work);
 
 // ---- engine.cpp: the threads that run work --------------------------------------------------------------------------
 

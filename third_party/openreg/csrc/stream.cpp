@@ -6,6 +6,7 @@
 
 #include "activity.h"
 #include "device.h"
+#include "graph.h"
 #include "hooks.h"
 #include "openreg_launch.h"
 #include "runtime.h"
@@ -89,6 +90,10 @@ void forgetStreams() {
   }
 }
 
+bool isDefaultStream(const Stream& stream) {
+  return streams->defaults[stream.device] == &stream;
+}
+
 std::shared_ptr<Stream> resolveStream(orStream_t stream) {
   if (stream == nullptr) {
     return refer(streams->defaults[currentDevice()]);
@@ -117,6 +122,12 @@ orError_t launch(const char* name, orStream_t stream, Work work, unsigned int fl
   if (!found) {
     return orErrorInvalidResourceHandle;
   }
+  if (isCapturing(*found)) {
+    if (work.deferred != nullptr || (flags & orLaunchOnce) != 0) {
+      return refuseInCapture(*found, "the work can run only once, and a graph runs it at each launch");
+    }
+    return capture(found, work.kind != 0 ? orGraphNodeTypeKernel : orGraphNodeTypeHost, work);
+  }
   const ObservedCall call(orActivityCall, name, found->device, found.get());
   if (orError_t error = work.kind != 0 ? checkLaunch(found->device, found->handle, work.what) : orSuccess;
       error != orSuccess) {
@@ -130,23 +141,13 @@ orError_t launch(const char* name, orStream_t stream, Work work, unsigned int fl
   return openreg::launch(found, work, flags);
 }
 
-// Calls `function(stream)`, which waits for the stream.
-template <typename Function>
-orError_t waitOn(const char* name, orStream_t stream, Function&& function) {
-  return deviceCall(name, [&]() -> orError_t {
-    const auto found = resolveStream(stream);
-    if (!found) {
-      return orErrorInvalidResourceHandle;
-    }
-    const ObservedCall call(orActivitySynchronization, name, found->device, found.get());
-    return function(found);
-  });
-}
-
 } // namespace
 
 orError_t orDeviceSynchronize(void) {
-  return deviceCall(__func__, [] {
+  return deviceCall(__func__, []() -> orError_t {
+    if (orError_t error = orMayCapture() ? checkNoCapture(currentDevice()) : orSuccess; error != orSuccess) {
+      return error;
+    }
     const ObservedCall call(orActivitySynchronization, "orDeviceSynchronize", currentDevice());
     return synchronizeDevice(currentDevice());
   });
@@ -219,10 +220,14 @@ orError_t orStreamDestroy(orStream_t stream) {
     if (stream == nullptr || findPersistent(stream) != nullptr) {
       return fail(orErrorInvalidResourceHandle, "a default or persistent stream cannot be destroyed");
     }
-    if (!streams->table.remove(stream)) {
-      return fail(
-          orErrorInvalidResourceHandle, "stream %p does not exist; it was destroyed, or is no stream", (void*)stream);
+    const auto found = resolveStream(stream);
+    if (!found) {
+      return orErrorInvalidResourceHandle;
     }
+    if (isCapturing(*found)) {
+      return refuseInCapture(*found, "the stream belongs to a capture. Destroy it after the capture");
+    }
+    streams->table.remove(stream);
     noteHandle(orActivityEnd, "orStreamDestroy", stream);
     return orSuccess;
   });
@@ -234,12 +239,25 @@ orError_t orStreamQuery(orStream_t stream) {
     if (!found) {
       return orErrorInvalidResourceHandle;
     }
+    if (orError_t error = mayAskFor(*found); error != orSuccess) {
+      return error;
+    }
     return isPending(*found) ? orErrorNotReady : orSuccess;
   });
 }
 
 orError_t orStreamSynchronize(orStream_t stream) {
-  return waitOn(__func__, stream, [](const auto& found) { return synchronize(found); });
+  return deviceCall(__func__, [&]() -> orError_t {
+    const auto found = resolveStream(stream);
+    if (!found) {
+      return orErrorInvalidResourceHandle;
+    }
+    if (orError_t error = mayAskFor(*found); error != orSuccess) {
+      return error;
+    }
+    const ObservedCall call(orActivitySynchronization, "orStreamSynchronize", found->device, found.get());
+    return synchronize(found);
+  });
 }
 
 orError_t orLaunch(orStream_t stream, orHostFn_t fn, void* userData, unsigned int flags) {
@@ -249,10 +267,12 @@ orError_t orLaunch(orStream_t stream, orHostFn_t fn, void* userData, unsigned in
 orError_t orLaunchDescribed(
     orStream_t stream, orHostFn_t fn, void* userData, unsigned int flags, const orKernel* kernel) {
   return deviceCall("orLaunch", [&]() -> orError_t {
-    if ((flags & ~(orLaunchMayRunInline | orLaunchNoWait)) != 0) {
+    if ((flags & ~(orLaunchMayRunInline | orLaunchNoWait | orLaunchOnce)) != 0) {
       return fail(
           orErrorInvalidValue,
-          "flags is %u; pass orLaunchDefault (0), orLaunchMayRunInline (1), orLaunchNoWait (2), or both",
+          "flags is %u; pass orLaunchDefault (0), or join orLaunchMayRunInline (1), orLaunchNoWait (2) and "
+          "orLaunchOnce "
+          "(4)",
           flags);
     }
     const Work work{Engine::compute, fn, userData, orActivityKernel, kernel != nullptr ? *kernel : orKernel{}};
@@ -261,7 +281,17 @@ orError_t orLaunchDescribed(
 }
 
 orError_t orStreamAwaitLaunch(orStream_t stream) {
-  return waitOn(__func__, stream, [](const auto& found) { return awaitLaunch(found); });
+  return deviceCall(__func__, [&]() -> orError_t {
+    const auto found = resolveStream(stream);
+    if (!found) {
+      return orErrorInvalidResourceHandle;
+    }
+    if (isCapturing(*found)) {
+      return orSuccess;
+    }
+    const ObservedCall call(orActivitySynchronization, "orStreamAwaitLaunch", found->device, found.get());
+    return awaitLaunch(found);
+  });
 }
 
 orError_t orLaunchHostFunc(orStream_t stream, orHostFn_t fn, void* userData) {

@@ -21,6 +21,7 @@ namespace openreg {
 
 struct Stream;
 struct Event;
+struct CapturePoint;
 class SharedEvent;
 
 // The threads that run queued work.
@@ -36,6 +37,7 @@ struct Work {
   uint64_t call = 0;                 // the id of the call that started it; 0 if no subscriber is told of calls
   uint64_t scheduled = 0;            // in orExecutionChaos: the number for RandomSchedule::done()
   orDeferredFn_t deferred = nullptr; // instead of `fn`
+  Stream* launchedOn = nullptr;      // of a graph's node: the stream of orGraphLaunch, which gets the failure
 };
 
 struct Record {
@@ -71,6 +73,9 @@ struct Stream {
   std::atomic<Turn> turn{Turn::free};
   std::atomic<HostThread*> holder{nullptr}; // the thread whose kernel has the turn, or which runs an item
 
+  std::atomic<bool> capturing{false};    // then the turn is never `free`; see graph.h
+  std::shared_ptr<CapturePoint> capture; // guarded by graphLock
+
   // The scheduler's lock guards the other members.
   std::deque<Item> queue;  // the items that have not begun
   uint64_t submitted = 0;  // how many items were ever queued, or run in the launching call
@@ -97,6 +102,9 @@ struct Event {
   const int device;
   const bool timing;
   const std::shared_ptr<SharedEvent> shared; // null, unless other processes can open the event
+
+  std::atomic<bool> wasCaptured{false};   // in any capture so far
+  std::shared_ptr<CapturePoint> captured; // null unless the last record was captured; guarded by graphLock
 
   // The scheduler's lock guards the other members.
   Mark mark;               // the last record; without a stream: never recorded, or (if shared) reached
@@ -154,6 +162,8 @@ void createDefaultStreams(int devices);
 // To be called in a forked child. From then on no persistent stream is found, so every call comes to start(), which
 // returns the error.
 void forgetStreams();
+
+bool isDefaultStream(const Stream& stream);
 
 // The stream behind a handle; NULL is the current device's default stream. Returns null after a failure, which fail()
 // has recorded.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "error.h"
+#include "graph.h"
 #include "runtime.h"
 #include "scheduler.h"
 #include "scheduler_state.h"
@@ -113,6 +114,9 @@ orError_t synchronizeDevice(int device) {
 }
 
 orError_t waitForAllDevices() {
+  if (orError_t error = mayCallUnsafe(); error != orSuccess) {
+    return error;
+  }
   Locked locked;
   return waitForDevice(locked, std::nullopt);
 }

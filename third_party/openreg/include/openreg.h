@@ -70,6 +70,7 @@ typedef enum orError {
   orErrorECCUncorrectable = 214,      /* injected */
   orErrorOperatingSystem = 304,       /* the system refused to start a thread, or to share an event */
   orErrorInvalidResourceHandle = 400, /* the handle does not exist any more, or cannot be used here */
+  orErrorIllegalState = 401,          /* a capture was begun twice, or its graph is used before it ended */
   orErrorNotReady = 600,              /* not a failure: the work is still pending */
   orErrorIllegalAddress = 700,        /* here only injected; an integration raises it for memory that is gone */
   orErrorAssert = 710,                /* injected */
@@ -78,6 +79,16 @@ typedef enum orError {
   orErrorLaunchFailure = 719, /* queued work threw, or orCompletionSignal got an exception */
   orErrorNotPermitted = 800,  /* not allowed here or now, such as a wait inside a function that a stream runs */
   orErrorNotSupported = 801,  /* this build does not have what the call asks for */
+  /* A rule of captures was broken: see openreg_graph.h. */
+  orErrorStreamCaptureUnsupported = 900,
+  orErrorStreamCaptureInvalidated = 901,
+  orErrorStreamCaptureMerge = 902,
+  orErrorStreamCaptureUnmatched = 903,
+  orErrorStreamCaptureUnjoined = 904,
+  orErrorStreamCaptureIsolation = 905,
+  orErrorStreamCaptureImplicit = 906,
+  orErrorCapturedEvent = 907,
+  orErrorStreamCaptureWrongThread = 908,
 } orError_t;
 
 /* The version of the library that is loaded. */
@@ -402,8 +413,8 @@ OPENREG_EXPORT orError_t orStreamSynchronize(orStream_t stream);
 
 /* Later work of `stream` waits for the last record of the event before this call. Nothing waits if the event was never
  * recorded. It makes no difference if the event is recorded again or destroyed meanwhile. The event may belong to
- * another device. `flags` is 0. The host does not wait, unless the calling thread has the turn of `stream` (see
- * Kernels). */
+ * another device. `flags` is 0, or orEventWaitExternal of openreg_graph.h. The host does not wait, unless the calling
+ * thread has the turn of `stream` (see Kernels). */
 OPENREG_EXPORT orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, unsigned int flags);
 
 /* As orMemcpy and orMemset, but queued on `stream`. The call waits as a launch does (see Launches), and returns no
@@ -533,7 +544,8 @@ OPENREG_EXPORT void orKernelEnd(orKernelScope* scope, bool failed);
  * calls return failures of a stream's work: orStreamSynchronize, orDeviceSynchronize, orEventSynchronize, orMemcpy,
  * orMemset, orMemcpyWithStream and orKernelBegin.
  *
- * After orSuccess `fn` runs exactly once, or never if the process exits before. After an error `fn` does not run.
+ * After orSuccess `fn` runs exactly once, or never if the process exits before. After an error `fn` does not run. If the
+ * stream captures (openreg_graph.h), `fn` runs once in each replay of the graph instead.
  */
 OPENREG_EXPORT orError_t orLaunch(orStream_t stream, orHostFn_t fn, void* userData, unsigned int flags);
 #define orLaunchDefault 0x0u
@@ -543,6 +555,8 @@ OPENREG_EXPORT orError_t orLaunch(orStream_t stream, orHostFn_t fn, void* userDa
 /* A launch that would have to wait, for another thread's kernel or for room in the queue, returns orErrorNotReady and
  * does nothing. */
 #define orLaunchNoWait 0x2u
+/* `fn` can be called only once, because it frees its data. A capture (openreg_graph.h) refuses the launch. */
+#define orLaunchOnce 0x4u
 
 /* As orLaunch, with a description of the kernel, which is copied. `kernel->operands` is called before `fn` and never
  * after it, so `kernel->data` may be `userData`. */

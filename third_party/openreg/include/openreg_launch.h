@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "openreg.h"
+#include "openreg_graph.h"
 
 /* A contiguous array that a kernel reads, writes, or both. */
 struct orRange {
@@ -51,6 +52,30 @@ struct orKernelInfo {
 
 namespace openreg_launch_detail {
 
+template <typename... Parts>
+struct Call {
+  /* Whether the call can be made more than once. */
+  static constexpr bool kRepeats = std::is_invocable_v<Parts&...>;
+
+  std::vector<orRange> ranges;
+  std::tuple<Parts...> parts;
+};
+
+/* The arguments belong to the graph that the stream captures. */
+template <typename Call>
+orError_t capture(orStream_t stream, orGraph_t graph, std::unique_ptr<Call> call, orKernel kernel) {
+  const orHostFn_t destroy = [](void* data) { delete static_cast<Call*>(data); };
+  const orHostFn_t run = [](void* data) {
+    std::apply([](auto&... parts) { std::invoke(parts...); }, static_cast<Call*>(data)->parts);
+  };
+  Call* const data = call.get();
+  if (const orError_t error = orGraphRetainUserObject(graph, data, destroy); error != orSuccess) {
+    return error;
+  }
+  call.release();
+  return orLaunchDescribed(stream, run, data, orLaunchDefault, &kernel);
+}
+
 template <typename Call>
 orError_t launch(orStream_t stream, std::unique_ptr<Call> call, orKernel kernel) {
   const orHostFn_t run = [](void* data) {
@@ -58,25 +83,30 @@ orError_t launch(orStream_t stream, std::unique_ptr<Call> call, orKernel kernel)
     std::apply([](auto&&... parts) { std::invoke(std::move(parts)...); }, std::move(owned->parts));
   };
   kernel.data = call.get();
-  const orError_t error = orLaunchDescribed(stream, run, call.get(), orLaunchDefault, &kernel);
+  if constexpr (Call::kRepeats) {
+    orStreamCaptureStatus status = orStreamCaptureStatusNone;
+    orGraph_t graph = nullptr;
+    if (orMayCapture() && orStreamGetCaptureInfo(stream, &status, nullptr, &graph) == orSuccess &&
+        status == orStreamCaptureStatusActive) {
+      return capture(stream, graph, std::move(call), kernel);
+    }
+  }
+  const orError_t error = orLaunchDescribed(stream, run, call.get(), orLaunchOnce, &kernel);
   if (error == orSuccess) {
     call.release(); /* `run` deletes it */
   }
   return error;
 }
 
-template <typename... Parts>
-struct Call {
-  std::vector<orRange> ranges;
-  std::tuple<Parts...> parts;
-};
-
 } // namespace openreg_launch_detail
 
 /* Copies or moves `fn` and `args` as std::thread does (std::ref keeps a reference), and calls fn(args...) once, when
- * the stream comes to it. If an exception leaves the call, the stream has failed: the next call that waits for the
- * stream returns orErrorLaunchFailure, once. Then orGetLastErrorMessage() has the exception's text, and
- * orRethrowLaunchFailure() throws it. Errors and waits are those of orLaunch. */
+ * the stream comes to it. If the stream captures (openreg_graph.h), each replay calls fn(args...) with the same objects;
+ * the capture refuses a call that can be made only once, because it consumes an argument that cannot be copied.
+ *
+ * If an exception leaves the call, the stream has failed: the next call that waits for the stream returns
+ * orErrorLaunchFailure, once. Then orGetLastErrorMessage() has the exception's text, and orRethrowLaunchFailure() throws
+ * it. Errors and waits are those of orLaunch. */
 template <typename Fn, typename... Args>
 orError_t orLaunchKernel(orStream_t stream, orKernelInfo info, Fn&& fn, Args&&... args) {
   using Call = openreg_launch_detail::Call<std::decay_t<Fn>, std::decay_t<Args>...>;

@@ -1,0 +1,471 @@
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "graph.h"
+#include "runtime.h"
+#include "scheduler.h"
+#include "scheduler_state.h"
+
+// Captures of streams (openreg_graph.h).
+//
+// A *point* of a capture is a set of nodes: what comes after the point comes after these nodes. Each stream of a
+// capture has a point, and so has an event that was recorded in it. A new node comes after the point of its stream, and
+// is then that point. A stream that waits for an event joins the event's point to its own.
+
+unsigned int orCaptureCount = 0;
+
+namespace openreg {
+
+std::mutex graphLock;
+
+struct Capture {
+  uint64_t id;
+  orStreamCaptureMode mode;
+  const HostThread* thread; // the thread that began it
+  std::shared_ptr<Graph> graph;
+  orGraph_t handle;
+  std::vector<StreamPtr> streams{}; // the first is the origin; empty if the capture has ended
+  std::string error{};              // why it is invalidated; empty if it is not
+};
+
+struct CapturePoint {
+  std::shared_ptr<Capture> capture;
+  std::vector<size_t> after; // numbers of nodes
+};
+
+namespace {
+
+std::vector<std::shared_ptr<Capture>>& captures() {
+  static auto* const all = new std::vector<std::shared_ptr<Capture>>(); // other threads use it while the process exits
+  return *all;
+}
+
+thread_local constinit orStreamCaptureMode threadMode = orStreamCaptureModeGlobal;
+
+constexpr const char* kModes[] = {"global", "thread local", "relaxed"};
+
+// The functions from here to the public ones are called with the lock.
+
+// To be called after fail(): the capture is invalidated by the call that has failed. Returns `error`.
+orError_t invalidate(Capture& capture, orError_t error) {
+  if (capture.error.empty()) {
+    capture.error = orGetLastErrorMessage();
+  }
+  return error;
+}
+
+orError_t failIfInvalidated(const Capture& capture) {
+  return capture.error.empty() ? orSuccess
+                               : fail(
+                                     orErrorStreamCaptureInvalidated,
+                                     "an earlier call has invalidated the capture of this stream: %s",
+                                     capture.error.c_str());
+}
+
+// The point of a stream that captures. Returns null, after fail(), if its capture is invalidated or has just ended.
+CapturePoint* pointOf(const Stream& stream) {
+  if (!stream.capture) {
+    fail(orErrorIllegalState, "another thread ended the capture during this call");
+    return nullptr;
+  }
+  return failIfInvalidated(*stream.capture->capture) == orSuccess ? stream.capture.get() : nullptr;
+}
+
+orError_t add(const Stream& stream, GraphNode&& node) {
+  CapturePoint* const point = pointOf(stream);
+  if (point == nullptr) {
+    return orPeekAtLastError();
+  }
+  auto& nodes = point->capture->graph->nodes;
+  node.after = std::move(point->after);
+  point->after = {nodes.size()};
+  nodes.push_back(std::move(node));
+  return orSuccess;
+}
+
+// From now on a kernel on a thread of the host finds the turn of the stream `scheduled`, so it comes to the scheduler,
+// which refuses it.
+void beginOn(const StreamPtr& stream, const std::shared_ptr<Capture>& capture, std::vector<size_t> after) {
+  capture->streams.push_back(stream);
+  stream->capture = std::make_shared<CapturePoint>(CapturePoint{capture, std::move(after)});
+  Locked locked;
+  claim(stream);
+  stream->capturing = true;
+  if (isIdle(*stream)) {
+    giveUp(locked, stream);
+  }
+}
+
+void end(const std::shared_ptr<Capture>& capture) {
+  for (const StreamPtr& stream : std::exchange(capture->streams, {})) {
+    stream->capture.reset();
+    Locked locked;
+    claim(stream);
+    stream->capturing = false;
+    if (isIdle(*stream)) {
+      giveUp(locked, stream);
+    }
+  }
+  std::erase(captures(), capture);
+  __atomic_store_n(&orCaptureCount, captures().size(), __ATOMIC_RELAXED);
+}
+
+// Returns a stream of the capture whose last work the origin has not waited for; null if there is none.
+const Stream* findUnjoined(const Capture& capture) {
+  const auto& nodes = capture.graph->nodes;
+  std::vector<bool> joined(nodes.size());
+  for (const size_t last : capture.streams.front()->capture->after) {
+    joined[last] = true;
+  }
+  for (size_t i = nodes.size(); i-- > 0;) { // a node comes after nodes with smaller numbers only
+    for (const size_t before : joined[i] ? nodes[i].after : std::vector<size_t>()) {
+      joined[before] = true;
+    }
+  }
+  for (const StreamPtr& stream : capture.streams) {
+    const auto& after = stream->capture->after;
+    if (!std::all_of(after.begin(), after.end(), [&](size_t number) { return joined[number]; })) {
+      return stream.get();
+    }
+  }
+  return nullptr;
+}
+
+// Makes the stream wait for a point of a capture.
+orError_t waitForPoint(const StreamPtr& stream, const CapturePoint& point) {
+  Capture& capture = *point.capture;
+  if (capture.streams.empty()) {
+    const orError_t error =
+        fail(orErrorCapturedEvent, "the event was last recorded in a capture, which has ended; record it again");
+    return stream->capture ? invalidate(*stream->capture->capture, error) : error;
+  }
+  if (const orError_t error = failIfInvalidated(capture); error != orSuccess) {
+    return error;
+  }
+  if (!stream->capture) {
+    if (isDefaultStream(*stream)) {
+      return invalidate(
+          capture,
+          fail(
+              orErrorStreamCaptureImplicit,
+              "the default stream would wait for an event of a capture, and it cannot be captured; use another "
+              "stream"));
+    }
+    if (hasTurnHere(*stream)) {
+      return fail(
+          orErrorNotPermitted, "called inside a kernel that has the turn of the stream; call it after the kernel");
+    }
+    beginOn(stream, point.capture, point.after);
+    return orSuccess;
+  }
+  if (stream->capture->capture != point.capture) {
+    const orError_t error = fail(
+        orErrorStreamCaptureMerge,
+        "the event belongs to another capture than the stream; two captures cannot be joined");
+    invalidate(capture, error);
+    return invalidate(*stream->capture->capture, error);
+  }
+  auto& after = stream->capture->after;
+  for (const size_t number : point.after) {
+    if (std::find(after.begin(), after.end(), number) == after.end()) {
+      after.push_back(number);
+    }
+  }
+  return orSuccess;
+}
+
+orError_t refuse(Capture& capture, const char* what) {
+  if (const orError_t error = failIfInvalidated(capture); error != orSuccess) {
+    return error;
+  }
+  return invalidate(
+      capture, fail(orErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing: %s", what));
+}
+
+} // namespace
+
+orError_t capture(const StreamPtr& stream, orGraphNodeType type, const Work& work, std::shared_ptr<void> owned) {
+  const std::lock_guard lock(graphLock);
+  return add(*stream, GraphNode{type, stream->device, work, nullptr, {}, std::move(owned)});
+}
+
+orError_t capture(const StreamPtr& stream, const std::shared_ptr<const Graph>& graph) {
+  const std::lock_guard lock(graphLock);
+  CapturePoint* const point = pointOf(*stream);
+  if (point == nullptr) {
+    return orPeekAtLastError();
+  }
+  Graph& own = *point->capture->graph;
+  const size_t first = own.nodes.size();
+  std::vector<bool> isLast(graph->nodes.size(), true);
+  for (GraphNode node : graph->nodes) {
+    for (size_t& before : node.after) {
+      isLast[before] = false;
+      before += first;
+    }
+    if (node.after.empty()) {
+      node.after = point->after;
+    }
+    own.nodes.push_back(std::move(node));
+  }
+  if (!isLast.empty()) {
+    point->after.clear();
+  }
+  for (size_t i = 0; i < isLast.size(); ++i) {
+    if (isLast[i]) {
+      point->after.push_back(first + i);
+    }
+  }
+  own.objects.push_back(std::const_pointer_cast<Graph>(graph));
+  return orSuccess;
+}
+
+orError_t captureRecord(const StreamPtr& stream, const std::shared_ptr<Event>& event, bool external) {
+  const std::lock_guard lock(graphLock);
+  if (CapturePoint* const point = event->shared ? pointOf(*stream) : nullptr) {
+    return refuse(*point->capture, "the event is shared with other processes. Use an event of orEventCreate");
+  }
+  if (external) {
+    return add(*stream, GraphNode{orGraphNodeTypeEventRecord, stream->device, {}, event, {}, nullptr});
+  }
+  CapturePoint* const point = pointOf(*stream);
+  if (point == nullptr) {
+    return orPeekAtLastError();
+  }
+  event->captured = std::make_shared<CapturePoint>(*point);
+  event->wasCaptured = true;
+  return orSuccess;
+}
+
+void forgetCapture(Event& event) {
+  const std::lock_guard lock(graphLock);
+  event.captured.reset();
+}
+
+orError_t captureWait(const StreamPtr& stream, const std::shared_ptr<Event>& event, bool external, bool& captured) {
+  const std::lock_guard lock(graphLock);
+  captured = true;
+  if (stream->capture && pointOf(*stream) == nullptr) {
+    return orPeekAtLastError();
+  }
+  if (external && stream->capture) {
+    return add(*stream, GraphNode{orGraphNodeTypeWaitEvent, stream->device, {}, event, {}, nullptr});
+  }
+  if (event->captured) {
+    return waitForPoint(stream, *event->captured);
+  }
+  captured = stream->capture != nullptr;
+  if (captured && (stateOf(*event).mark.stream || event->shared)) {
+    return invalidate(
+        *stream->capture->capture,
+        fail(
+            orErrorStreamCaptureIsolation,
+            "the stream captures, and the event was recorded outside of the capture; wait for it before the capture "
+            "begins"));
+  }
+  return orSuccess; // the event was never recorded
+}
+
+orError_t refuseInCapture(const Stream& stream, const char* what) {
+  const std::lock_guard lock(graphLock);
+  CapturePoint* const point = pointOf(stream);
+  return point != nullptr ? refuse(*point->capture, what) : orPeekAtLastError();
+}
+
+orError_t checkNotCaptured(const Event& event) {
+  const std::lock_guard lock(graphLock);
+  if (!event.captured) {
+    return orSuccess;
+  }
+  Capture& capture = *event.captured->capture;
+  const orError_t error = fail(
+      orErrorCapturedEvent,
+      "operation not permitted on an event last recorded in a capturing stream: it stands for no moment of the device. "
+      "Record it with orEventRecordExternal, or outside of the capture");
+  return capture.streams.empty() ? error : invalidate(capture, error);
+}
+
+orError_t checkUnsafe() {
+  const std::lock_guard lock(graphLock);
+  orError_t error = orSuccess;
+  for (const auto& capture : captures()) {
+    const bool isHere = capture->thread == &thisThread;
+    if (threadMode == orStreamCaptureModeRelaxed) {
+      break;
+    }
+    if (isHere ? capture->mode != orStreamCaptureModeRelaxed
+               : capture->mode == orStreamCaptureModeGlobal && threadMode == orStreamCaptureModeGlobal) {
+      error = fail(
+          orErrorStreamCaptureUnsupported,
+          "operation not permitted when stream is capturing: the call may wait for the device, and %s thread captures "
+          "a "
+          "stream of device %d in the mode %s. Make the call before the capture or after it, or in the mode relaxed "
+          "(orThreadExchangeStreamCaptureMode)",
+          isHere ? "this" : "another",
+          capture->streams.front()->device,
+          kModes[capture->mode]);
+      invalidate(*capture, error);
+    }
+  }
+  return error;
+}
+
+orError_t checkAsksFor(const Stream& stream) {
+  return isCapturing(stream)
+             ? refuseInCapture(
+                   stream,
+                   "the call asks whether work is done, and the work of a capture does not run. Make it "
+                   "before the capture or after it")
+             : checkUnsafe();
+}
+
+orError_t checkNoCapture(int device) {
+  const std::lock_guard lock(graphLock);
+  orError_t error = orSuccess;
+  for (const auto& capture : captures()) {
+    const auto& streams = capture->streams;
+    if (device == kAllDevices ||
+        std::any_of(streams.begin(), streams.end(), [&](const StreamPtr& each) { return each->device == device; })) {
+      error = refuse(*capture, "the call waits for all work of the device. Make it before the capture or after it");
+    }
+  }
+  return error;
+}
+
+} // namespace openreg
+
+using namespace openreg;
+
+namespace {
+
+template <typename Body>
+orError_t onStream(const char* name, orStream_t stream, const void* result, Body&& body) {
+  return deviceCall(name, [&]() -> orError_t {
+    if (result == nullptr) {
+      return fail(orErrorInvalidValue, "the pointer to the result is NULL");
+    }
+    const StreamPtr found = resolveStream(stream);
+    if (!found) {
+      return orErrorInvalidResourceHandle;
+    }
+    return body(found);
+  });
+}
+
+orStreamCaptureStatus statusOf(const Stream& stream) {
+  if (!stream.capture) {
+    return orStreamCaptureStatusNone;
+  }
+  return stream.capture->capture->error.empty() ? orStreamCaptureStatusActive : orStreamCaptureStatusInvalidated;
+}
+
+} // namespace
+
+orError_t orStreamBeginCapture(orStream_t stream, orStreamCaptureMode mode) {
+  return onStream(__func__, stream, &mode, [&](const StreamPtr& found) -> orError_t {
+    if (mode < orStreamCaptureModeGlobal || mode > orStreamCaptureModeRelaxed) {
+      return fail(orErrorInvalidValue, "mode is %d, which is no orStreamCaptureMode (0 to 2)", mode);
+    }
+    if (isDefaultStream(*found)) {
+      return fail(
+          orErrorStreamCaptureUnsupported,
+          "operation not permitted when stream is capturing: a default stream cannot be captured; use another stream");
+    }
+    if (hasTurnHere(*found)) {
+      return fail(
+          orErrorNotPermitted, "called inside a kernel that has the turn of the stream; call it after the kernel");
+    }
+    const std::lock_guard lock(graphLock);
+    if (found->capture) {
+      return fail(orErrorIllegalState, "the stream captures already; end its capture with orStreamEndCapture");
+    }
+    static uint64_t last = 0;
+    const auto graph = std::make_shared<Graph>();
+    captures().push_back(std::make_shared<Capture>(Capture{++last, mode, &thisThread, graph, graphs().add(graph)}));
+    __atomic_store_n(&orCaptureCount, captures().size(), __ATOMIC_RELAXED);
+    beginOn(found, captures().back(), {});
+    return orSuccess;
+  });
+}
+
+orError_t orStreamEndCapture(orStream_t stream, orGraph_t* graph) {
+  std::shared_ptr<Graph> dropped; // destroyed without the lock
+  return onStream(__func__, stream, graph, [&](const StreamPtr& found) -> orError_t {
+    const std::lock_guard lock(graphLock);
+    *graph = nullptr;
+    if (!found->capture) {
+      return fail(orErrorIllegalState, "the stream does not capture; begin with orStreamBeginCapture");
+    }
+    const std::shared_ptr<Capture> capture = found->capture->capture;
+    if (capture->streams.front() != found) {
+      return fail(
+          orErrorStreamCaptureUnmatched,
+          "capture was not ended in the same stream as it began: the stream has joined the capture of another stream");
+    }
+    if (capture->mode != orStreamCaptureModeRelaxed && capture->thread != &thisThread) {
+      return fail(
+          orErrorStreamCaptureWrongThread,
+          "attempt to terminate a thread-local capture sequence from another thread: a capture in the mode %s ends on "
+          "the thread that began it",
+          kModes[capture->mode]);
+    }
+    orError_t error = failIfInvalidated(*capture);
+    if (const Stream* const other = error == orSuccess ? findUnjoined(*capture) : nullptr) {
+      error = fail(
+          orErrorStreamCaptureUnjoined,
+          "capturing stream has unjoined work: record an event on stream %p, and make the stream on which the capture "
+          "began wait for the event",
+          (void*)other->handle);
+    }
+    end(capture);
+    if (error != orSuccess) {
+      graphs().remove(capture->handle);
+      dropped = std::move(capture->graph);
+      return error;
+    }
+    capture->graph->complete = true;
+    *graph = capture->handle;
+    capture->graph.reset(); // an event that was recorded in the capture keeps only the capture
+    return orSuccess;
+  });
+}
+
+orError_t orStreamIsCapturing(orStream_t stream, orStreamCaptureStatus* status) {
+  return onStream(__func__, stream, status, [&](const StreamPtr& found) {
+    const std::lock_guard lock(graphLock);
+    *status = statusOf(*found);
+    return orSuccess;
+  });
+}
+
+orError_t orStreamGetCaptureInfo(orStream_t stream, orStreamCaptureStatus* status, uint64_t* id, orGraph_t* graph) {
+  return onStream(__func__, stream, status, [&](const StreamPtr& found) {
+    const std::lock_guard lock(graphLock);
+    *status = statusOf(*found);
+    if (found->capture) {
+      const Capture& capture = *found->capture->capture;
+      if (id != nullptr) {
+        *id = capture.id;
+      }
+      if (graph != nullptr) {
+        *graph = capture.handle;
+      }
+    }
+    return orSuccess;
+  });
+}
+
+orError_t orThreadExchangeStreamCaptureMode(orStreamCaptureMode* mode) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    if (mode == nullptr) {
+      return fail(orErrorInvalidValue, "mode is NULL; pass the address of an orStreamCaptureMode");
+    }
+    if (*mode < orStreamCaptureModeGlobal || *mode > orStreamCaptureModeRelaxed) {
+      return fail(orErrorInvalidValue, "*mode is %d, which is no orStreamCaptureMode (0 to 2)", *mode);
+    }
+    *mode = std::exchange(threadMode, *mode);
+    return orSuccess;
+  });
+}

@@ -1,0 +1,287 @@
+#include <algorithm>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "activity.h"
+#include "graph.h"
+#include "hooks.h"
+#include "runtime.h"
+#include "scheduler.h"
+#include "scheduler_state.h"
+
+// Executable graphs (openreg_graph.h).
+//
+// A graph is cut into *lanes*: each lane is a sequence of nodes of one device. The first lane runs on the stream of the
+// launch, and each other lane on a stream of its own, which no handle names. A node waits for nodes of other lanes by
+// marks, as a stream waits for an event. So the scheduler runs a replay as it runs other work, and knows no graphs.
+//
+// All items of a launch are queued under one lock, so the work of another thread comes before all of them or after all
+// of them. In orExecutionInline, if nothing is pending, the nodes run within one item instead.
+namespace openreg {
+namespace {
+
+// More lanes would give no more parallelism: there is one thread for kernels and one for copies.
+constexpr size_t kMaxLanes = 16;
+
+struct GraphLane {
+  StreamPtr stream; // of the lane's device; the first lane uses it only if the launch is on another device
+  size_t last = 0;  // while lanes are made: the last node
+};
+
+struct GraphExec {
+  std::shared_ptr<const Graph> graph;
+  std::vector<GraphLane> lanes{};
+  std::vector<size_t> laneOf{}; // for each node
+  bool waits = false;           // a node waits for work outside of the graph
+  Mark end{};                   // of the last launch; guarded by the scheduler's lock
+};
+using ExecPtr = std::shared_ptr<GraphExec>;
+
+HandleTable<GraphExec, orGraphExec_t>& execs() {
+  static auto* const table = new HandleTable<GraphExec, orGraphExec_t>(); // used while the process exits
+  return *table;
+}
+
+ExecPtr resolveExec(orGraphExec_t exec) {
+  ExecPtr found = execs().find(exec);
+  if (!found) {
+    fail(
+        orErrorInvalidResourceHandle,
+        "executable graph %p does not exist; it was destroyed, or is no executable graph",
+        (void*)exec);
+  }
+  return found;
+}
+
+// A node continues the lane of a node that it comes after, if that lane ends there. Otherwise it begins a lane, or
+// continues any lane of its device if there are many.
+size_t chooseLane(GraphExec& exec, size_t number) {
+  const GraphNode& node = exec.graph->nodes[number];
+  for (const size_t before : node.after) {
+    const size_t lane = exec.laneOf[before];
+    if (exec.lanes[lane].last == before && exec.lanes[lane].stream->device == node.device) {
+      return lane;
+    }
+  }
+  std::vector<size_t> ofDevice;
+  for (size_t lane = 0; lane < exec.lanes.size(); ++lane) {
+    if (exec.lanes[lane].stream->device == node.device) {
+      ofDevice.push_back(lane);
+    }
+  }
+  if (ofDevice.size() >= kMaxLanes) {
+    return ofDevice[number % kMaxLanes];
+  }
+  exec.lanes.push_back({std::make_shared<Stream>(node.device, 0)});
+  return exec.lanes.size() - 1;
+}
+
+ExecPtr instantiate(std::shared_ptr<const Graph> graph) {
+  auto exec = std::make_shared<GraphExec>(GraphExec{std::move(graph)});
+  for (size_t i = 0; i < exec->graph->nodes.size(); ++i) {
+    const size_t lane = chooseLane(*exec, i);
+    exec->laneOf.push_back(lane);
+    exec->lanes[lane].last = i;
+    exec->waits = exec->waits || exec->graph->nodes[i].type == orGraphNodeTypeWaitEvent;
+  }
+  return exec;
+}
+
+// The stream of a lane in a launch on `stream`.
+const StreamPtr& streamOf(const GraphExec& exec, size_t lane, const StreamPtr& stream) {
+  return lane == 0 && exec.lanes[0].stream->device == stream->device ? stream : exec.lanes[lane].stream;
+}
+
+bool isWork(const GraphNode& node) {
+  return node.work.fn != nullptr;
+}
+
+Work workOf(const GraphNode& node, const StreamPtr& stream) {
+  Work work = node.work;
+  work.call = currentCall();
+  work.launchedOn = stream.get();
+  return work;
+}
+
+// Whether the last launch of the graph is done.
+bool isDone(const GraphExec& exec) {
+  const Locked locked;
+  return exec.end.reached();
+}
+
+// Runs all nodes on this thread, as one item of the stream. Returns false if the mode does not allow it, or if
+// something is pending.
+bool runAsOne(const StreamPtr& stream, const ExecPtr& exec) {
+  if (exec->waits || !isDone(*exec)) {
+    return false;
+  }
+  struct Replay {
+    const StreamPtr& stream;
+    const GraphExec& exec;
+  } replay{stream, *exec};
+  const orHostFn_t run = [](void* data) {
+    const auto [stream, exec] = *static_cast<const Replay*>(data);
+    for (size_t i = 0; i < exec.graph->nodes.size(); ++i) {
+      const GraphNode& node = exec.graph->nodes[i];
+      if (isWork(node)) {
+        const bool isSameDevice = node.device == stream->device;
+        runWithin(isSameDevice ? stream : exec.lanes[exec.laneOf[i]].stream, workOf(node, stream));
+      } else {
+        recordNow(node.event, stream);
+      }
+    }
+  };
+  return runNow(stream, Work{Engine::compute, run, &replay}, false);
+}
+
+// Queues all nodes.
+orError_t queueAll(const StreamPtr& stream, const ExecPtr& exec) {
+  const auto& nodes = exec->graph->nodes;
+  std::vector<Work> works;
+  for (const GraphNode& node : nodes) {
+    works.push_back(workOf(node, stream));
+    if (isWork(node)) {
+      prepare(works.back());
+    }
+  }
+  Locked locked;
+  claimForLaunch(locked, stream, false);
+  for (const Work& work : works) {
+    if (orError_t error = work.fn != nullptr ? startThreadFor(work, locked, stream) : orSuccess; error != orSuccess) {
+      std::for_each(works.begin(), works.end(), [](const Work& each) { forget(each.scheduled); });
+      return error;
+    }
+  }
+  if (!exec->end.reached()) { // launches of one executable graph run one after the other
+    push(locked, stream, Mark(exec->end));
+  }
+  const Mark begin{stream, stream->submitted};
+  std::vector<Mark> marks; // of the nodes
+  std::vector<bool> isBegun(exec->lanes.size());
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const size_t lane = exec->laneOf[i];
+    const StreamPtr& on = streamOf(*exec, lane, stream);
+    if (on != stream && !isBegun[lane]) {
+      push(locked, on, Mark(begin));
+    }
+    isBegun[lane] = true;
+    for (const size_t before : nodes[i].after) {
+      if (exec->laneOf[before] != lane) {
+        push(locked, on, Mark(marks[before]));
+      }
+    }
+    if (isWork(nodes[i])) {
+      push(locked, on, works[i]);
+    } else if (nodes[i].type == orGraphNodeTypeEventRecord) {
+      nodes[i].event->mark = {on, on->submitted + 1};
+      push(locked, on, Record{nodes[i].event});
+    } else {
+      push(locked, on, Mark(nodes[i].event->mark));
+    }
+    marks.push_back({on, on->submitted});
+  }
+  for (size_t lane = 0; lane < exec->lanes.size(); ++lane) {
+    if (const StreamPtr& on = streamOf(*exec, lane, stream); on != stream) {
+      push(locked, stream, Mark{on, on->submitted});
+    }
+  }
+  exec->end = {stream, stream->submitted};
+  if (stream->busy && isIdle(*stream)) { // nothing was queued
+    giveUp(locked, stream);
+  }
+  return orSuccess;
+}
+
+orError_t launch(const StreamPtr& stream, const ExecPtr& exec) {
+  const ObservedCall call(orActivityCall, "orGraphLaunch", stream->device, stream.get());
+  for (const GraphNode& node : exec->graph->nodes) {
+    if (node.work.kind != 0) {
+      if (orError_t error = checkLaunch(stream->device, stream->handle, node.work.what); error != orSuccess) {
+        return error;
+      }
+    }
+    if (node.work.kind == orActivityKernel) {
+      if (orError_t error = checkCall(kAtLaunch, stream->device); error != orSuccess) {
+        return error;
+      }
+    }
+  }
+  if (runAsOne(stream, exec)) {
+    return orSuccess;
+  }
+  if (hasTurnHere(*stream)) {
+    return fail(
+        orErrorNotPermitted,
+        "called inside a kernel that has the turn of the stream, the graph could not complete before that kernel ends; "
+        "call it after the kernel");
+  }
+  return queueAll(stream, exec);
+}
+
+// Keeps the executable graph until its last launch is done.
+void keepUntilDone(const ExecPtr& exec) {
+  Locked locked;
+  if (exec->end.reached()) {
+    return;
+  }
+  auto* const kept = new ExecPtr(exec);
+  const orHostFn_t drop = [](void* data) { delete static_cast<ExecPtr*>(data); };
+  const Work work{Engine::hostFunction, drop, kept};
+  const StreamPtr stream = exec->end.stream;
+  claim(stream);
+  if (startThreadFor(work, locked, stream) == orSuccess) { // otherwise it is kept for ever
+    push(locked, stream, work);
+  }
+}
+
+} // namespace
+} // namespace openreg
+
+using namespace openreg;
+
+orError_t orGraphInstantiate(orGraphExec_t* exec, orGraph_t graph, unsigned int flags) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    if (exec == nullptr) {
+      return fail(orErrorInvalidValue, "exec is NULL; pass the address of an orGraphExec_t");
+    }
+    if (flags != 0) {
+      return fail(orErrorInvalidValue, "flags is %u; no flag exists, pass 0", flags);
+    }
+    const auto found = resolveGraph(graph);
+    if (!found) {
+      return orErrorInvalidResourceHandle;
+    }
+    {
+      const std::lock_guard lock(graphLock);
+      if (!found->complete) {
+        return fail(orErrorIllegalState, "the capture of the graph has not ended; call orStreamEndCapture first");
+      }
+    }
+    *exec = execs().add(instantiate(found));
+    return orSuccess;
+  });
+}
+
+orError_t orGraphLaunch(orGraphExec_t exec, orStream_t stream) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    const ExecPtr found = resolveExec(exec);
+    const StreamPtr on = found ? resolveStream(stream) : nullptr;
+    if (!on) {
+      return orErrorInvalidResourceHandle;
+    }
+    return isCapturing(*on) ? capture(on, found->graph) : launch(on, found);
+  });
+}
+
+orError_t orGraphExecDestroy(orGraphExec_t exec) {
+  return releaseCall(__func__, [&]() -> orError_t {
+    const ExecPtr found = resolveExec(exec); // destroyed at the end of the call, while no lock is held
+    if (!found) {
+      return orErrorInvalidResourceHandle;
+    }
+    execs().remove(exec);
+    keepUntilDone(found);
+    return orSuccess;
+  });
+}
