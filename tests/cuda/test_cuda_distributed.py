@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import programs
 import pytest
 from cuda_builds import AS_CUDA
+from programs import at_once, variables_of_ranks
 
 pytestmark = AS_CUDA
 
@@ -92,26 +94,36 @@ dist.destroy_process_group()
 
 
 def start_two(folder: Path, program: str, mode: str = "inline", **environment: str) -> list[str]:
-    """The lines that two processes of the program print."""
+    """The lines that the first of two processes of the program prints."""
     (folder / "program.py").write_text(program)
+    settings = {"TORCH_OPENREG_AS": "cuda", "OPENREG_EXECUTION": mode, "status": 0, **environment}
+    rank = partial(programs.run, sys.executable, "program.py", cwd=folder, **settings)
+    first, _ = at_once(*(partial(rank, LOCAL_RANK=each["RANK"], **each) for each in variables_of_ranks(2)))
+    return first.stdout.splitlines()
+
+
+# The last line of a program whose two processes train as one process does: `found` and `expected` are close.
+TRAINED = "[(0, 'cuda:0', True), (1, 'cuda:1', True)] [3.0, 3.0, 3.0]"
+
+
+def assert_trains_under_torchrun(folder: Path, program: str) -> None:
+    """Asserts that two processes that torchrun starts train as one process does."""
+    (folder / "program.py").write_text(program + END)
     command = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "program.py")
-    variables = {"TORCH_OPENREG_AS": "cuda", "OPENREG_EXECUTION": mode, "OMP_NUM_THREADS": "1", **environment}
-    result = programs.run(*command, cwd=folder, status=0, **variables)
-    return result.stdout.splitlines()
+    result = programs.run(*command, cwd=folder, status=0, TORCH_OPENREG_AS="cuda")
+    assert result.stdout.splitlines()[-1] == TRAINED  # the lines before come from the libraries
 
 
-def assert_trains_as_one_process(folder: Path, program: str, mode: str) -> None:
-    """Asserts that two processes that run `program` train as one process does: `found` and `expected` are close."""
-    # The lines before the last one come from the libraries.
-    last = start_two(folder, program + END, mode)[-1]
-    assert last == "[(0, 'cuda:0', True), (1, 'cuda:1', True)] [3.0, 3.0, 3.0]"
+@pytest.mark.slow
+def test_a_program_trains_under_torchrun(tmp_path: Path) -> None:
+    assert_trains_under_torchrun(tmp_path, SETUP + GROUP + PROGRAMS["DDP"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stack", PROGRAMS)
 @pytest.mark.parametrize("mode", ["inline", "chaos"])
 def test_a_program_of_two_processes_trains_with_nccl_as_one_process(tmp_path: Path, stack: str, mode: str) -> None:
-    assert_trains_as_one_process(tmp_path, SETUP + GROUP + PROGRAMS[stack], mode)
+    assert start_two(tmp_path, SETUP + GROUP + PROGRAMS[stack] + END, mode)[-1] == TRAINED
 
 
 @pytest.mark.slow
@@ -165,6 +177,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["inline", "chaos"])
 def test_a_bad_call_under_nccl_raises_the_error_itself(tmp_path: Path, mode: str) -> None:
     """PyTorch asks for the version of NCCL when it logs an error (c10d_logger.py). That must not hide the error."""
@@ -217,6 +230,7 @@ distributed_c10d._abort_process_group()
 """
 
 
+@pytest.mark.slow
 def test_a_program_finds_what_it_asks_of_nccl(tmp_path: Path) -> None:
     start_two(tmp_path, START + GROUP + NAMES)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cuda_builds import AS_CUDA
 from libraries import REASON
-from test_cuda_distributed import SETUP, assert_trains_as_one_process
+from test_cuda_distributed import SETUP, assert_trains_under_torchrun
 
 pytestmark = [AS_CUDA, pytest.mark.slow]
 
@@ -65,4 +65,4 @@ found = [p.detach().cuda() for p in network.parameters()]
 def test_a_library_trains_in_two_processes_as_in_one(tmp_path: Path, library: str) -> None:
     if importlib.util.find_spec(library) is None:
         pytest.skip(REASON)
-    assert_trains_as_one_process(tmp_path, SETUP + LIBRARIES[library], "inline")
+    assert_trains_under_torchrun(tmp_path, SETUP + LIBRARIES[library])
