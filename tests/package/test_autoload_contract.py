@@ -85,11 +85,13 @@ ORDERS = (
 )
 
 
+@pytest.mark.slow
 def test_the_device_is_there_in_every_import_order(shared_environment: Environment) -> None:
     runs = [partial(shared_environment.run, f"{code}; {USE}", new_interpreter=True) for code in ORDERS]
     assert dict(zip(ORDERS, at_once(*runs), strict=True)) == dict.fromkeys(ORDERS, USED)
 
 
+@pytest.mark.slow
 def test_two_threads_may_import_torch_and_the_package_at_once(shared_environment: Environment) -> None:
     code = f"""
 import threading
@@ -147,6 +149,7 @@ def test_children_of_every_kind_and_dataloader_workers_have_the_device(shared_en
     assert (result.stderr, result.stdout) == ("", children + "worker [[[1.0, 1.0]], [[2.0, 2.0]]]\n" * 2)
 
 
+@pytest.mark.slow
 def test_an_isolated_interpreter_and_one_without_site_have_the_device(shared_environment: Environment) -> None:
     code = f"import torch; {USE}"
     path = f"{shared_environment.site_packages}:{sysconfig.get_path('purelib')}"
@@ -156,6 +159,7 @@ def test_an_isolated_interpreter_and_one_without_site_have_the_device(shared_env
     ) == [USED, USED]
 
 
+@pytest.mark.slow
 def test_an_editable_install_is_loaded_without_a_build(tmp_path: Path) -> None:
     hook = importlib.util.find_spec("_editable_skbc_torch_openreg")
     if hook is None or hook.origin is None:
@@ -191,6 +195,7 @@ def test_the_device_is_there_inside_another_packages_import(environment: Environ
 # ---- 2. As often as you like -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_loading_again_changes_nothing(shared_environment: Environment) -> None:
     code = f"""
 import importlib, sys, torch
@@ -252,24 +257,24 @@ def test_strict_raises_at_import(environment: Environment) -> None:
 # ---- 4. Failures: kept, silent, and explained at first use -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", LIBRARIES)
-def test_a_library_that_is_missing_cut_or_changed_is_explained_at_first_use(
-    environment: Environment, name: str
-) -> None:
+def test_a_library_that_is_missing_cut_or_changed_is_explained_at_first_use(environment: Environment) -> None:
     environment.serve()
-    library = environment.package / name
-    whole = library.read_bytes()
-    lengths = [1000] if name != "lib/libtorch_openreg.so" else [0, 1000, 4096, 500_000, len(whole) - 1, len(whole) + 1]
-    runs: list[tuple[int | None, str]] = [(length, f"has {length:,} bytes") for length in lengths]
-    for length, found in [*runs, (None, "is missing")]:
-        if length is None:
-            library.unlink()
-        else:
-            library.write_bytes((whole + b"\0")[:length])
-        text = f"{library} {found}, and the build recorded {len(whole):,} bytes{DAMAGED}"
-        message, cause = first_use(environment, FIRST_USE + NO_LIBRARY_OPEN)
-        assert message == f"{UNAVAILABLE}check_libraries: ImportError: {text}"
-        assert cause.startswith("ImportError(")
+    for name in LIBRARIES:
+        library = environment.package / name
+        whole = library.read_bytes()
+        every = [0, 1000, 4096, 500_000, len(whole) - 1, len(whole) + 1]
+        lengths = every if name == "lib/libtorch_openreg.so" else [1000]
+        runs: list[tuple[int | None, str]] = [(length, f"has {length:,} bytes") for length in lengths]
+        for length, found in [*runs, (None, "is missing")]:
+            if length is None:
+                library.unlink()
+            else:
+                library.write_bytes((whole + b"\0")[:length])
+            text = f"{library} {found}, and the build recorded {len(whole):,} bytes{DAMAGED}"
+            message, cause = first_use(environment, FIRST_USE + NO_LIBRARY_OPEN)
+            assert message == f"{UNAVAILABLE}check_libraries: ImportError: {text}"
+            assert cause.startswith("ImportError(")
+        library.write_bytes(whole)
 
 
 def test_a_cut_build_record_is_explained_at_first_use(environment: Environment) -> None:
@@ -286,12 +291,8 @@ def test_a_cut_build_record_is_explained_at_first_use(environment: Environment) 
         assert cause.startswith("ImportError(")
 
 
-@pytest.mark.parametrize("file", ["__init__.py", "_loader.py", "_environment.py", ""])
-def test_a_python_file_that_is_cut_or_missing_does_not_break_import_torch(environment: Environment, file: str) -> None:
-    if file:
-        (environment.package / file).write_bytes(b"")
-    else:
-        shutil.rmtree(environment.package)
+def test_a_python_file_that_is_cut_or_missing_does_not_break_import_torch(environment: Environment) -> None:
+    environment.serve()
     program = """
 import warnings
 with warnings.catch_warnings(record=True) as told:
@@ -300,6 +301,12 @@ with warnings.catch_warnings(record=True) as told:
 print(torch.ones(2).sum().item(), [str(each.message).partition(" (")[0] for each in told])
 """
     sentence = 'The device "openreg" is not available: torch_openreg cannot be imported'
+    for file in ("__init__.py", "_loader.py", "_environment.py"):
+        whole = (environment.package / file).read_bytes()
+        (environment.package / file).write_bytes(b"")
+        assert environment.run(program) == f"2.0 ['{sentence}']\n", file
+        (environment.package / file).write_bytes(whole)
+    shutil.rmtree(environment.package)
     assert environment.run(program) == f"2.0 ['{sentence}']\n"
 
 
@@ -379,15 +386,27 @@ def test_a_bad_device_variable_is_explained_at_first_use(shared_environment: Env
     )
 
 
-@pytest.mark.parametrize(
-    "phase", ["claim_name", "attach_module", "attach_compiler", "attach_dtensor", "add_methods", "register_distributed"]
+LATER_PHASES = (
+    "claim_name",
+    "attach_module",
+    "attach_compiler",
+    "attach_dtensor",
+    "add_methods",
+    "register_distributed",
 )
-def test_an_exception_in_a_later_phase_is_explained_at_first_use(environment: Environment, phase: str) -> None:
-    with (environment.package / "_loader.py").open("a") as loader:
-        loader.write(f"\n\ndef broken() -> None:\n    {phase}()\n    raise KeyError('injected')\n\n")
-        loader.write(f"broken.__name__ = '{phase}'\n")
-        loader.write(f"PHASES = tuple(broken if phase is {phase} else phase for phase in PHASES)\n")
-    assert first_use(environment) == (f"{UNAVAILABLE}{phase}: KeyError: 'injected'{AGAIN}", "KeyError('injected')")
+
+
+def test_an_exception_in_a_later_phase_is_explained_at_first_use(environment: Environment) -> None:
+    environment.serve()
+    loader = environment.package / "_loader.py"
+    whole = loader.read_text()
+    for phase in LATER_PHASES:
+        loader.write_text(
+            f"{whole}\n\ndef broken() -> None:\n    {phase}()\n    raise KeyError('injected')\n\n"
+            f"broken.__name__ = '{phase}'\n"
+            f"PHASES = tuple(broken if phase is {phase} else phase for phase in PHASES)\n"
+        )
+        assert first_use(environment) == (f"{UNAVAILABLE}{phase}: KeyError: 'injected'{AGAIN}", "KeyError('injected')")
 
 
 def test_no_phase_is_without_a_test_of_its_failure() -> None:
@@ -395,8 +414,7 @@ def test_no_phase_is_without_a_test_of_its_failure() -> None:
 
     assert [phase.__name__ for phase in _loader.PHASES] == [
         *("check_platform", "check_environment", "check_build", "check_libraries", "check_owner"),
-        *("open_libraries", "claim_name", "attach_module", "attach_compiler", "attach_dtensor", "add_methods"),
-        "register_distributed",
+        *("open_libraries", *LATER_PHASES),
     ]
 
 
@@ -594,6 +612,7 @@ def test_a_backend_of_another_kind_is_no_hindrance(environment: Environment, tmp
 # ---- 6. Cost ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_import_torch_imports_only_our_modules_and_starts_no_thread_and_no_device(
     shared_environment: Environment,
 ) -> None:
