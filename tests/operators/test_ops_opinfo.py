@@ -72,11 +72,13 @@ def test_every_listed_exception_is_still_needed(records: list[Record]) -> None:
 # ---- The harness itself ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_sweep_does_not_go_on_from_the_results_of_another_device(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "results.jsonl"
-    options = ["--suites", "op", "--ops", "add", "--dtypes", "float32", "--variants", "forward", "--results", str(path)]
+    options = ["--suites", "optimizer", "--ops", "SGD", "--dtypes", "float32", "--variants", "forloop"]
+    options += ["--jobs", "1", "--results", str(path)]
     assert main([*options, "--device", "cpu"]) == 0
     before = path.read_text()
     assert main([*options, "--device", "cpu"]) == 0 and path.read_text() == before
