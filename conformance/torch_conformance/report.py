@@ -144,7 +144,7 @@ def read_baseline(path: Path) -> dict[str, str]:
     """The results in a file that ``baseline`` made. Raises OSError or ValueError if the file cannot be read."""
     try:
         known = json.loads(path.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"the baseline {path} cannot be read: {error}") from None
     if not isinstance(known, dict) or not set(map(str, known.values())) <= set(RESULTS):
         raise ValueError(f"the baseline {path} is not a file that --write-baseline wrote")

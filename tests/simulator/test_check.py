@@ -258,6 +258,10 @@ def test_what_is_known_or_suppressed_for_a_reason_is_left_out(tmp_path: Path) ->
     (tmp_path / "known").write_text(_reports.as_json(FINDINGS[:1], LOOKED_AT))
     (tmp_path / "reasons").write_text("race train.py:12  # on purpose\n\n# a comment\n* b.py  # generated\n")
     known, rules = command._baseline(str(tmp_path / "known")), command._suppressions(str(tmp_path / "reasons"))
+    for text in ("[]", "{", '{"findings": [{}]}'):
+        (tmp_path / "known").write_text(text)
+        with pytest.raises(ValueError, match="--baseline: .*known is not a file that --json wrote$"):
+            command._baseline(str(tmp_path / "known"))
     race = FINDINGS[0]
     moved = Finding(race.kind, race.file, race.line + 1, race.message)
     assert not command._is_wanted(moved, [], known) and not command._is_wanted(race, rules, set())

@@ -66,6 +66,7 @@ def test_a_user_can_write_a_model_file(tmp_path: Path) -> None:
         ('{"nondeterminism_checks": {"value": false}}', "gives no source for nondeterminism_checks"),
         ('{"propertys": {}}', "has the unknown key 'propertys'"),
         ("{", "cannot be read"),
+        ("[" * 100_000, "mine.json cannot be read: maximum recursion depth exceeded"),
         ("[]", "mine.json is not a JSON object"),
         ('{"like": ["mine"]}', "mine.json is like itself"),
         ('{"like": "cuda-t4"}', "mine.json has a `like` that is not a list"),

@@ -70,6 +70,10 @@ def test_a_program_is_a_list_of_faults() -> None:
         ("copy~2.3.4ms", "The fault 'copy~2.3.4ms' has '2.3.4' where a time belongs."),
         ("malloc:0=oom", "The fault 'malloc:0=oom' does not say which calls: '0' is none of * (all), 3 (the third), "),
         ("seed=100000000000000000000000; malloc=oom", "The part 'seed=100000000000000000000000' has a seed above "),
+        (
+            "seed=x; malloc=oom",
+            "The part 'seed=x' has 'x' where a whole number from 0 to 18446744073709551615 belongs.",
+        ),
         ("device99999999999@malloc=oom", "The fault 'device99999999999@malloc=oom' is for a device above 63."),
         ("malloc:5-3=oom", "The fault 'malloc:5-3=oom' does not say which calls: '5-3' is none of * (all), "),
         ("malloc:p1.5=oom", "The fault 'malloc:p1.5=oom' does not say which calls: 'p1.5' is none of * (all), "),

@@ -344,7 +344,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     try:
         trace = Trace(arguments.file)
-    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
         print(f"torch-openreg trace: cannot read {arguments.file} as a trace: {error!r}", file=sys.stderr)
         return 1
     summary = summarise(trace)

@@ -173,7 +173,9 @@ def parse(program: str) -> list[Fault]:
     seed = 0
     faults: list[Fault | None] = []
     for part in filter(None, map(str.strip, program.split(";"))):
-        if found := re.fullmatch(r"seed=(\d+)", part):
+        if found := re.fullmatch(r"seed\s*=\s*(.*)", part):
+            if not re.fullmatch(r"[0-9]+", found[1]):
+                raise ValueError(f"The part {part!r} has {found[1]!r} where a whole number from 0 to {MANY} belongs.")
             seed = int(found[1])
             if seed > MANY:
                 raise ValueError(f"The part {part!r} has a seed above {MANY}.")

@@ -189,7 +189,7 @@ def _read(path: str, name: str, readers: tuple[str, ...] = ()) -> Model:
     try:
         with open(path, encoding="utf-8") as file:
             data = json.load(file, object_pairs_hook=_without_repetitions)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # the last one: brackets within a thousand brackets
         raise ValueError(f"The device model {path} cannot be read: {error}") from None
     _check(data, path)
     model = Model(name, data.get("about", ""))

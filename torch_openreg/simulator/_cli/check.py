@@ -76,8 +76,11 @@ def _suppressions(path: str | None) -> list[tuple[str, str]]:
 
 def _baseline(path: str | None) -> set[tuple[str, str, str]]:
     """The findings of an earlier ``--json FILE``, without their lines, which change."""
-    rows = json.loads(Path(path).read_text())["findings"] if path else ()
-    return {(row["kind"], row["file"], without_numbers(row["message"])) for row in rows}
+    try:
+        rows = json.loads(Path(path).read_text())["findings"] if path else ()
+        return {(row["kind"], row["file"], without_numbers(row["message"])) for row in rows}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ValueError(f"--baseline: {path} is not a file that --json wrote") from None
 
 
 def _is_wanted(finding: Finding, suppressed: list[tuple[str, str]], known: set[tuple[str, str, str]]) -> bool:
@@ -136,7 +139,7 @@ def main(argv: Sequence[str]) -> int:
             raise ValueError(f"--fail-on: there is no kind {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
         hook = _hook(options.compare)
         suppressed, known = _suppressions(options.suppress), _baseline(options.baseline)
-    except (ValueError, OSError, KeyError) as error:
+    except (ValueError, OSError) as error:
         parser.error(str(error))
     words += options.arguments
     scratch = Path(tempfile.mkdtemp(prefix="openreg-check-"))
