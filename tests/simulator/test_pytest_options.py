@@ -517,14 +517,15 @@ def test_the_marker_sets_up_one_test(pytester: pytest.Pytester, workers: tuple[s
 
 
 @pytest.mark.slow
-def test_a_number_of_devices_that_cannot_be_is_a_usage_error(pytester: pytest.Pytester) -> None:
-    counts = ("0", "65", "True", "'2'", "2.0")
-    source = "\n".join(
-        f"@pytest.mark.openreg(device_count={count})\ndef test_{i}(): pass" for i, count in enumerate(counts)
-    )
-    messages = [
-        f"the marker openreg has device_count={count}. It takes a whole number from 1 to 64." for count in counts
+def test_a_value_of_the_marker_that_cannot_be_is_a_usage_error(pytester: pytest.Pytester) -> None:
+    memory = "a number of bytes from 1M to 16384G, or a text with a suffix K, M or G, such as '64M'"
+    wrong = [
+        *((f"device_count={count}", "a whole number from 1 to 64") for count in ("0", "65", "True", "'2'", "2.0")),
+        *((f"memory={size}", memory) for size in ("'1X'", "1.5", "'1K'", "'16385G'", "True")),
+        *((f"no_sync={value}", "True or False") for value in ("'yes'", "1")),
     ]
+    source = "\n".join(f"@pytest.mark.openreg({value})\ndef test_{i}(): pass" for i, (value, _) in enumerate(wrong))
+    messages = [f"the marker openreg has {value}. It takes {expected}." for value, expected in wrong]
     for item, message in zip(pytester.getitems(f"import pytest\n{source}"), messages, strict=True):
         with pytest.raises(pytest.UsageError, match=f"::{item.name}: {re.escape(message)}$"):
             settings_of(item)
@@ -576,6 +577,25 @@ def test_after(): logging.getLogger().warning("logged after")
     result.stdout.fnmatch_lines(["*logged in a process of its own*"])
     log = (pytester.path / "log").read_bytes().decode().splitlines()
     assert [line.rpartition(" ")[2] for line in log] == ["before", "after"]
+
+
+@pytest.mark.slow
+def test_a_time_limit_fails_only_the_test_in_its_own_process_that_is_too_slow(pytester: pytest.Pytester) -> None:
+    source = """
+import time
+@pytest.mark.timeout(1)
+@pytest.mark.openreg(device_count=3)
+def test_slow(): time.sleep(3600)
+@pytest.mark.openreg(device_count=3)
+def test_next(): pass
+def test_here(): pass
+"""
+    result = run(pytester, source)
+    # On a busy machine the time is over in the setup already, which makes an error of the failure.
+    outcomes = result.parseoutcomes()
+    assert outcomes["passed"] == 2 and outcomes.get("failed", 0) + outcomes.get("errors", 0) == 1
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.re_match_lines([r"(FAILED|ERROR) .*::test_slow - Failed: Timeout \(>1\.0s\) from pytest-timeout\."])
 
 
 @pytest.mark.slow

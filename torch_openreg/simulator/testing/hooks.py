@@ -117,6 +117,14 @@ class PerTestHooks:
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_timeout_set_timer(self, item: pytest.Item) -> bool | None:
+        """pytest-timeout calls this hook. If a test has a process of its own, that process has the timer.
+
+        A timer of this process would end the whole run.
+        """
+        return True if self._run_of_child is None and item.stash[_SETTINGS].environment else None
+
     def _run_in_child(self, item: pytest.Item, run: int) -> list[pytest.TestReport]:
         """As _run_here, but within pytest's hooks around a test. One of these hooks records the warnings."""
         self._run_of_child = run

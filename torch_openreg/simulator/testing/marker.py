@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import pytest
 
 from torch_openreg.simulator import _models
 from torch_openreg.simulator._hints import did_you_mean
+from torch_openreg.simulator._sizes import byte_count
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,34 @@ class Settings:
         return {name: str(value) for name, value in variables.items() if value is not None}
 
 
+_FEWEST, _MOST = _models.RANGES["device_count"]
+_LEAST_MEMORY, _MOST_MEMORY = _models.RANGES["total_memory"]
+
+
+def _is_memory(value: object) -> bool:
+    size = byte_count(str(value).upper()) if type(value) in (int, str) else None
+    return size is not None and _LEAST_MEMORY <= size <= _MOST_MEMORY
+
+
+# The settings that no later function checks: whether a value is possible, and what is. None leaves a setting as it is.
+_VALUES: dict[str, tuple[Callable[[object], bool], str]] = {
+    "device_count": (
+        lambda value: type(value) is int and _FEWEST <= value <= _MOST,
+        f"a whole number from {_FEWEST} to {_MOST}",
+    ),
+    "memory": (
+        _is_memory,
+        "a number of bytes from 1M to 16384G, or a text with a suffix K, M or G, such as '64M'",
+    ),
+    "no_sync": (lambda value: isinstance(value, bool), "True or False"),
+}
+
+
 def settings_of(item: pytest.Item) -> Settings:
     """The settings of all markers of a test. The marker closest to the function decides about a setting.
 
-    Raises UsageError for a word that the marker does not know, and for an impossible number of devices.
+    Raises UsageError for a word that the marker does not know, and for an impossible value of ``device_count``,
+    ``memory`` or ``no_sync``. The functions that obey the other settings check their values.
     """
     known = [field.name for field in fields(Settings)]
     values: dict[str, object] = {}
@@ -49,13 +75,11 @@ def settings_of(item: pytest.Item) -> Settings:
                     f"{', '.join(f'{name}=' for name in known)}."
                 )
         values = {**marker.kwargs, **values}
-    count = values.get("device_count")
-    least, most = _models.RANGES["device_count"]
-    if count is not None and not (type(count) is int and least <= count <= most):
-        raise pytest.UsageError(
-            f"{item.nodeid}: the marker openreg has device_count={count!r}. It takes a whole number from {least} to "
-            f"{most}."
-        )
+    for name, (is_valid, expected) in _VALUES.items():
+        if values.get(name) is not None and not is_valid(values[name]):
+            raise pytest.UsageError(
+                f"{item.nodeid}: the marker openreg has {name}={values[name]!r}. It takes {expected}."
+            )
     return Settings(**values)  # type: ignore[arg-type]
 
 
