@@ -77,12 +77,16 @@ TypedReduction reduction_of(const ReduceOp& op, const at::Tensor& tensor, int si
     TORCH_CHECK(isComplexViewAsRealAllowed(op), name, " does not support ", op.op_, " on complex tensors");
     result.dtype = c10::toRealValueType(result.dtype);
   }
-  TORCH_CHECK_TYPE(!c10::isFloat8Type(result.dtype), "Float8 dtypes are not currently supported for OCCL reductions");
+  const char* const library = c10::openreg::identity.collectives;
+  TORCH_CHECK_TYPE(
+      !c10::isFloat8Type(result.dtype), "Float8 dtypes are not currently supported for ", library, " reductions");
   const bool is_bool = result.dtype == at::kBool;
   result.dtype = is_bool ? at::kByte : result.dtype;
   TORCH_CHECK_TYPE(
       to_occl(result.dtype).has_value(),
-      "Input tensor data type is not supported for OCCL process group: ",
+      "Input tensor data type is not supported for ",
+      library,
+      " process group: ",
       result.dtype);
   switch (op.op_) {
     case ReduceOp::AVG:
@@ -117,11 +121,11 @@ TypedReduction reduction_of(const ReduceOp& op, const at::Tensor& tensor, int si
       result.reduction.op = op.op_;
       break;
     case ReduceOp::BAND:
-      C10_THROW_ERROR(ValueError, "Cannot use ReduceOp.BAND with OCCL");
+      C10_THROW_ERROR(ValueError, c10::str("Cannot use ReduceOp.BAND with ", library));
     case ReduceOp::BOR:
-      C10_THROW_ERROR(ValueError, "Cannot use ReduceOp.BOR with OCCL");
+      C10_THROW_ERROR(ValueError, c10::str("Cannot use ReduceOp.BOR with ", library));
     case ReduceOp::BXOR:
-      C10_THROW_ERROR(ValueError, "Cannot use ReduceOp.BXOR with OCCL");
+      C10_THROW_ERROR(ValueError, c10::str("Cannot use ReduceOp.BXOR with ", library));
     default:
       C10_THROW_ERROR(ValueError, "Unhandled ReduceOp");
   }

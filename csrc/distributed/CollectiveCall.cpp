@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "distributed/InterpreterUse.h"
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegKernel.h"
 
 namespace c10d::openreg {
@@ -139,8 +140,9 @@ std::exception_ptr CollectiveCall::describe(const CollectiveRequest& request, co
       c10::str(
           "[Rank ",
           group->rank,
-          timed_out ? "] collective operation timeout: WorkOCCL(SeqNum="
-                    : "] collective operation failed: WorkOCCL(SeqNum=",
+          timed_out ? "] collective operation timeout: Work" : "] collective operation failed: Work",
+          c10::openreg::identity.collectives,
+          "(SeqNum=",
           request.sequence,
           ", OpType=",
           opTypeToString(request.type),

@@ -23,6 +23,14 @@ c10::intrusive_ptr<Work> ProcessGroupOCCL::allreduce(
   return queue_.submit({}, tensor.device(), std::move(request), tensors);
 }
 
+c10::intrusive_ptr<Work> ProcessGroupOCCL::allreduce_sparse(
+    std::vector<at::Tensor>& /*tensors*/, const AllreduceOptions& /*options*/) {
+  TORCH_CHECK(
+      false,
+      c10::openreg::identity.collectives,
+      " does not support all_reduce with sparse tensors. Please use dense tensors instead.");
+}
+
 c10::intrusive_ptr<Work> ProcessGroupOCCL::allreduce_coalesced(
     std::vector<at::Tensor>& tensors, const AllreduceCoalescedOptions& options) {
   TORCH_CHECK_VALUE(!tensors.empty(), "Tensor list must be nonempty");

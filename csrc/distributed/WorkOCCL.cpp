@@ -12,6 +12,7 @@
 
 #include "distributed/InterpreterUse.h"
 #include "runtime/OpenRegFunctions.h"
+#include "runtime/OpenRegIdentity.h"
 
 namespace c10d::openreg {
 namespace {
@@ -241,7 +242,9 @@ bool WorkOCCL::wait(std::chrono::milliseconds timeout) {
         done,
         "Work wait timed out after ",
         timeout.count(),
-        " ms: WorkOCCL(SeqNum=",
+        " ms: Work",
+        c10::openreg::identity.collectives,
+        "(SeqNum=",
         sequence_,
         ", OpType=",
         opTypeToString(opType_),

@@ -14,6 +14,7 @@ constinit const DeviceIdentity identity{
     .module = "torch.openreg",
     .properties_class = "_OpenRegDeviceProperties",
     .uuid_class = "_OpenRegUuid",
+    .collectives = "OCCL",
     .no_device = "torch_openreg finds no device: ",
     .old_driver = "The driver on your system is too old: ",
     .invalid_index = "The device index is out of range. ",

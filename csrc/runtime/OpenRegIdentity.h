@@ -26,6 +26,7 @@ struct DeviceIdentity {
   const char* module;           // where programs find the functions of the Python package
   const char* properties_class; // Python's names of the classes of device properties
   const char* uuid_class;
+  const char* collectives; // the library of the collectives: "OCCL process group"
 
   // Parts of messages that CUDA words in its own way.
   const char* no_device;     // before the reason why device_count() finds no device

@@ -660,21 +660,32 @@ def refused(message: str, kind: type[Exception], function: Any, *arguments: Any,
 def bad_arguments() -> None:
     x = torch.ones(4, 4, device=device())
     name = device().type.upper()
+    library = "NCCL" if name == "CUDA" else "OCCL"
     refused("Tensors must be contiguous", ValueError, dist.all_reduce, x.t()[1:])
     refused("Tensors must be contiguous", ValueError, dist.broadcast, x[:, 1], 0)
     backend = dist.group.WORLD._get_backend(device())  # type: ignore[union-attr]
     refused(f"Tensors must be {name} and dense", ValueError, backend.allreduce, [torch.ones(2)])
     refused("Cannot use ReduceOp.AVG with Boolean inputs", TypeError, dist.all_reduce, x > 0, dist.ReduceOp.AVG)
-    refused("Cannot use ReduceOp.BAND with OCCL", ValueError, dist.all_reduce, x.int(), dist.ReduceOp.BAND)
+    refused(f"Cannot use ReduceOp.BAND with {library}", ValueError, dist.all_reduce, x.int(), dist.ReduceOp.BAND)
+    sparse = x.to_sparse()
+    if name == "CUDA":
+        message = "NCCL does not support all_reduce with sparse tensors. Please use dense tensors instead."
+        refused(message, RuntimeError, dist.all_reduce, sparse)
+    else:
+        refused("collectives take dense tensors only", NotImplementedError, dist.all_reduce, sparse)
+    refused("Could not run 'c10d::broadcast_' with arguments from", NotImplementedError, dist.broadcast, sparse, 0)
     refused("all_reduce does not support", ValueError, dist.all_reduce, x + 0j, dist.ReduceOp.MAX)
     refused(
-        "Float8 dtypes are not currently supported for OCCL reductions",
+        f"Float8 dtypes are not currently supported for {library} reductions",
         TypeError,
         dist.all_reduce,
         x.to(torch.float8_e4m3fn),
     )
     refused(
-        "Input tensor data type is not supported for OCCL process group: Short", TypeError, dist.all_reduce, x.short()
+        f"Input tensor data type is not supported for {library} process group: Short",
+        TypeError,
+        dist.all_reduce,
+        x.short(),
     )
     refused(
         "output tensor size must be equal to world_size times input tensor size",

@@ -60,6 +60,14 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
       identity.device,
       "' backend: the operator has no CPU kernel that the device could run, and the "
       "device has no kernel of its own.");
+  // The CPU kernel of a collective may still work on the copies of the tensors when it has returned.
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !op.schema().name().starts_with("c10d::"),
+      "Could not run '",
+      op.operator_name(),
+      "' with arguments from the '",
+      c10::toString(keys.highestPriorityTypeId()),
+      "' backend: the device's collectives take dense tensors only.");
   if (auto* const observer = c10::openreg::observer(); C10_UNLIKELY(observer)) {
     observer->before_fallback(op);
   }

@@ -15,6 +15,7 @@ constinit const DeviceIdentity identity{
     .module = "torch_openreg.openreg",
     .properties_class = "_CudaDeviceProperties",
     .uuid_class = "_CUuuid",
+    .collectives = "NCCL",
     .no_device = "CUDA initialization: ",
     .old_driver =
         "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver by "
