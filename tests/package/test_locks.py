@@ -92,6 +92,10 @@ LOCKS = {
         "a list; delays come after it",
         "isInBadFork() is asked",
     ),
+    ("third_party/openreg/csrc/graph_capture.cpp", "graphLock"): (
+        "nodes and captures; below it only the scheduler's lock; objects of a graph are destroyed outside",
+        "deviceCall() refuses",
+    ),
     ("third_party/openreg/csrc/ipc_event.cpp", "mutex_"): (
         "a list; streams are completed outside",
         "deviceCall() refuses; the thread of the list is not in a child",
