@@ -244,8 +244,7 @@ def test_a_kernel_that_faults_names_the_graph_and_the_kernel(python: Run, mode: 
         compiled(x, torch.full((4,), 1 << 31, device=DEVICE))
         torch.accelerator.synchronize()
     """
-    result = python(code, OPENREG_EXECUTION=mode)
-    assert result.returncode == -11
+    result = python(code, OPENREG_EXECUTION=mode, status=-11)
     assert re.search(
         r"openreg: the kernel graph_0_cpp_fused_index_mul_0 accessed memory of device 0 at 0x\w+ that is not "
         r"allocated: it was freed before the kernel ran, or an index is out of bounds\.",
