@@ -44,7 +44,7 @@ std::vector<std::shared_ptr<Capture>>& captures() {
 
 thread_local constinit orStreamCaptureMode threadMode = orStreamCaptureModeGlobal;
 
-constexpr const char* kModes[] = {"global", "thread local", "relaxed"};
+constexpr const char* kCaptureModes[] = {"global", "thread local", "relaxed"};
 
 // The functions from here to the public ones are called with the lock.
 
@@ -305,7 +305,7 @@ orError_t checkUnsafe() {
           "(orThreadExchangeStreamCaptureMode)",
           isHere ? "this" : "another",
           capture->streams.front()->device,
-          kModes[capture->mode]);
+          kCaptureModes[capture->mode]);
       invalidate(*capture, error);
     }
   }
@@ -409,7 +409,7 @@ orError_t orStreamEndCapture(orStream_t stream, orGraph_t* graph) {
           orErrorStreamCaptureWrongThread,
           "attempt to terminate a thread-local capture sequence from another thread: a capture in the mode %s ends on "
           "the thread that began it",
-          kModes[capture->mode]);
+          kCaptureModes[capture->mode]);
     }
     orError_t error = failIfInvalidated(*capture);
     if (const Stream* const other = error == orSuccess ? findUnjoined(*capture) : nullptr) {
