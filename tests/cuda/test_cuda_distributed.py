@@ -169,6 +169,9 @@ found = [
     error(dist.all_gather, [x], x),
     error(dist.broadcast, x, 9),
     error(dist.all_reduce, torch.ones(2)),
+    error(dist.all_reduce, x.short()),
+    error(dist.all_reduce, x.int(), dist.ReduceOp.BAND),
+    error(dist.all_reduce, x.to_sparse()),
 ]
 dist.all_reduce(x)
 if rank == 0:
@@ -192,6 +195,9 @@ def test_a_bad_call_under_nccl_raises_the_error_itself(tmp_path: Path, mode: str
         "ValueError: Tensor list input to scatter/gather must match number of ranks",
         "ValueError: invalid root rank: 9",
         "RuntimeError: No backend type associated with device type cpu",
+        "TypeError: Input tensor data type is not supported for NCCL process group: Short",
+        "ValueError: Cannot use ReduceOp.BAND with NCCL",
+        "RuntimeError: NCCL does not support all_reduce with sparse tensors. Please use dense tensors instead.",
         "[2.0, 2.0, 2.0, 2.0]",
     ]
 

@@ -667,13 +667,6 @@ def bad_arguments() -> None:
     refused(f"Tensors must be {name} and dense", ValueError, backend.allreduce, [torch.ones(2)])
     refused("Cannot use ReduceOp.AVG with Boolean inputs", TypeError, dist.all_reduce, x > 0, dist.ReduceOp.AVG)
     refused(f"Cannot use ReduceOp.BAND with {library}", ValueError, dist.all_reduce, x.int(), dist.ReduceOp.BAND)
-    sparse = x.to_sparse()
-    if name == "CUDA":
-        message = "NCCL does not support all_reduce with sparse tensors. Please use dense tensors instead."
-        refused(message, RuntimeError, dist.all_reduce, sparse)
-    else:
-        refused("collectives take dense tensors only", NotImplementedError, dist.all_reduce, sparse)
-    refused("Could not run 'c10d::broadcast_' with arguments from", NotImplementedError, dist.broadcast, sparse, 0)
     refused("all_reduce does not support", ValueError, dist.all_reduce, x + 0j, dist.ReduceOp.MAX)
     refused(
         f"Float8 dtypes are not currently supported for {library} reductions",

@@ -271,6 +271,30 @@ def test_the_environment_sets_the_policy(run_python: Callable[..., object]) -> N
     assert result.returncode == 0 and f"UserWarning: {sentence(HISTC)}" in result.stderr
 
 
+SPARSE = """
+import torch.distributed as dist
+
+dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
+sparse = torch.eye(2, device=torch.accelerator.current_accelerator()).to_sparse()
+for collective in (dist.all_reduce, lambda tensor: dist.broadcast(tensor, 0)):
+    try:
+        collective(sparse)
+    except Exception as error:
+        print(type(error).__name__, error)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_a_collective_of_a_sparse_tensor_is_refused(run_python: Callable[..., object]) -> None:
+    """The CPU's kernel would give gloo copies of the values, and return before gloo has finished."""
+    result = run_python(PRELUDE + SPARSE)
+    reduced, sent = result.stdout.splitlines()
+    assert reduced.startswith("NotImplementedError Could not run 'c10d::allreduce_' with arguments from the 'Sparse")
+    assert reduced.endswith("' backend: the device's collectives take dense tensors only.")
+    assert sent.startswith("NotImplementedError Could not run 'c10d::broadcast_' with arguments from the '")
+
+
 def test_a_value_of_the_environment_that_makes_no_sense_is_said_at_the_first_use(
     run_python: Callable[..., object],
 ) -> None:
