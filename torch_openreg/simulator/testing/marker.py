@@ -10,7 +10,7 @@ import pytest
 
 from torch_openreg.simulator import _models
 from torch_openreg.simulator._hints import did_you_mean
-from torch_openreg.simulator._sizes import byte_count
+from torch_openreg.simulator.testing.limits import byte_count
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,14 @@ _LEAST_MEMORY, _MOST_MEMORY = _models.RANGES["total_memory"]
 
 
 def _is_memory(value: object) -> bool:
-    size = byte_count(str(value).upper()) if type(value) in (int, str) else None
-    return size is not None and _LEAST_MEMORY <= size <= _MOST_MEMORY
+    try:
+        return isinstance(value, (int, str)) and _LEAST_MEMORY <= byte_count(value) <= _MOST_MEMORY
+    except ValueError:
+        return False
 
 
-# The settings that no later function checks: whether a value is possible, and what is. None leaves a setting as it is.
+# The settings whose wrong values are reported where the device starts, or never: whether a value is possible, and what
+# is. None leaves a setting as it is.
 _VALUES: dict[str, tuple[Callable[[object], bool], str]] = {
     "device_count": (
         lambda value: type(value) is int and _FEWEST <= value <= _MOST,
