@@ -424,6 +424,28 @@ def test_what_the_sanitizer_finds_beside_the_tests_is_in_the_summary(
     assert result.ret == pytest.ExitCode.TESTS_FAILED
 
 
+KEEPS_UNTIL_TEARDOWN = """
+class TestUnit(unittest.TestCase):
+    def setUp(self): self.x = torch.ones(4, device="openreg")
+    def test_sum(self): self.assertEqual(self.x.sum().item(), 4)
+@pytest.fixture
+def results(): return []
+def test_argument(results): results.append(torch.ones(4, device="openreg"))
+"""
+
+
+@pytest.mark.slow
+def test_a_leak_is_what_is_left_when_the_test_case_and_the_arguments_of_a_test_have_gone(
+    pytester: pytest.Pytester,
+) -> None:
+    leaks = "kept = []\ndef test_leaks(): kept.append(torch.ones(4, device='openreg'))\n"
+    fails = "def test_fails(): x = torch.ones(4, device='openreg'); 0 / 0\n"
+    result = run(pytester, KEEPS_UNTIL_TEARDOWN + leaks + fails, "--openreg-sanitize=leak")
+    result.assert_outcomes(passed=3, failed=1, errors=1)
+    result.stdout.fnmatch_lines(["*Error: leak: 16 bytes of device memory in 1 blocks are still allocated*"])
+    result.stdout.fnmatch_lines(["ERROR *::test_leaks*"])
+
+
 # ---- fixtures --------------------------------------------------------------------------------------------------------
 
 

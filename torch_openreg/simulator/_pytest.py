@@ -26,7 +26,9 @@ from ._options import OPTIONS, early_package, metavar, reader  # of the package 
 if TYPE_CHECKING:
     import torch
 
+
 _CHAOS = pytest.StashKey[bool]()  # whether the tests run in the mode chaos
+_SESSION = pytest.StashKey[Any]()  # the sanitizer's Session, from a test's call to the end of its teardown
 _FOUND = pytest.StashKey[list[str]]()  # with --openreg-sanitize: what was found outside the tests
 _SEED = pytest.StashKey[str]()  # the seed for the mode chaos, or an empty text
 # Options that set no variable: the name, the arguments for argparse, the help.
@@ -250,15 +252,46 @@ def openreg_memory() -> Iterator[Callable[..., None]]:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """With --openreg-sanitize each test has a sanitizer session of its own.
 
-    At the end of the session, the test fails if the session has a report that no exception has told.
+    The test fails if the session has a report that no exception has told.
     """
     checks = _settings(item.config.known_args_namespace).get("OPENREG_SANITIZER")
     if not checks:
         return (yield)
     from torch_openreg.openreg import sanitizer
 
-    with sanitizer.enable(checks):
+    with ExitStack() as stack:
+        session = stack.enter_context(sanitizer.enable(checks))
+        result = yield
+        if "leak" in session.checks:
+            session._raise_no_more()
+            item.stash[_SESSION] = session
+            stack.pop_all()
+        return result
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """Looks for leaks after the test's fixtures, its arguments and its instance have gone.
+
+    Other findings of the teardown are shown in the summary.
+    """
+    session = item.stash.get(_SESSION, None)
+    if session is None:
         return (yield)
+    del item.stash[_SESSION]
+    with session:
+        result = yield
+        if funcargs := getattr(item, "funcargs", None):
+            funcargs.clear()  # pytest itself does this next
+        session._finish()
+    left = session._unraised()
+    others = [f"OPENREG_SANITIZER: {report}" for report in left if report.kind != "leak"]
+    item.config.stash[_FOUND] = [*item.config.stash.get(_FOUND, []), *others]
+    if leaks := [report for report in left if report.kind == "leak"]:
+        from torch_openreg.openreg import sanitizer
+
+        raise sanitizer.Error(leaks[0])
+    return result
 
 
 # --openreg-sanitize sets OPENREG_SANITIZER, which also enables a sanitizer session for the whole process. That session

@@ -7,14 +7,15 @@
 
 namespace c10::openreg::sanitizer {
 
-void find_leaks(Shadow& shadow, const std::map<const void*, Handle>& handles, std::vector<Report>& found) {
+void find_leaks(
+    Shadow& shadow, const std::map<const void*, Handle>& handles, uint64_t last, std::vector<Report>& found) {
   struct Leak {
     size_t count = 0;
     size_t bytes = 0;
   };
   std::map<std::pair<int, Site>, Leak> leaks; // by the device, -1 for pinned memory, and the line
   for (const auto& [begin, block] : shadow.blocks()) {
-    if (block.order != 0) {
+    if (block.order != 0 && block.order <= last) {
       Leak& leak = leaks[{block.device, block.site}];
       ++leak.count;
       leak.bytes += block.size;
@@ -42,7 +43,9 @@ void find_leaks(Shadow& shadow, const std::map<const void*, Handle>& handles, st
   }
   std::map<std::pair<std::string_view, Site>, size_t> counts;
   for (const auto& [object, handle] : handles) {
-    counts[{handle.name, handle.site}] += handle.openings;
+    if (handle.order <= last) {
+      counts[{handle.name, handle.site}] += handle.openings;
+    }
   }
   for (const auto& [key, count] : counts) {
     Report report{.kind = FindingKind::Leak};

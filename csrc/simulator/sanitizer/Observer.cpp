@@ -283,7 +283,8 @@ void allocate(const orActivity& activity) {
     if (session) {
       session->shadow.forget_freed(extent.begin, extent.run);
       if (!is_internal_call()) {
-        session->handles[reinterpret_cast<const void*>(extent.begin)] = {activity.name, site};
+        session->handles[reinterpret_cast<const void*>(extent.begin)] = {
+            .name = activity.name, .site = site, .order = ++session->order};
         add_memory(extent, activity.device, site, true);
       }
     }
@@ -437,7 +438,7 @@ void note_handle(const orActivity& activity) {
     }
     Handle& handle = session->handles[activity.object];
     const bool is_opening = std::strcmp(activity.name, "orIpcOpenMemHandle") == 0;
-    handle = {activity.name, site, is_opening && handle.name ? handle.openings + 1 : 1};
+    handle = {activity.name, site, is_opening && handle.name ? handle.openings + 1 : 1, ++session->order};
     if (is_opening) {
       add_opened_memory(activity.object, site);
     }

@@ -4,6 +4,7 @@
 #include <openreg_activity.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -108,6 +109,7 @@ void stop_raising() {
     const std::lock_guard lock(session_mutex);
     if (session) {
       session->raises = false;
+      session->last_leak = std::min(session->last_leak, session->order);
       std::vector<Report> found; // now, because a wait of the host would order the uses before the frees
       settle_early_frees(std::nullopt, found);
       add_new_reports(found);
@@ -189,7 +191,7 @@ void look_for_leaks() {
     return;
   }
   std::vector<Report> found;
-  find_leaks(session->shadow, session->handles, found);
+  find_leaks(session->shadow, session->handles, session->last_leak, found);
   add_new_reports(found);
 }
 

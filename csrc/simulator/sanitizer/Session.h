@@ -26,7 +26,7 @@ OPENREG_API void start(unsigned checks, bool raises);
 // Ends the session. If the session has the check kMemory, first waits until the streams that it has observed have run
 // their work, for at most 10 seconds.
 OPENREG_API void stop();
-// From now on, findings are only kept.
+// From now on, findings are only kept, and nothing that is made counts as a leak.
 OPENREG_API void stop_raising();
 
 // A report, in words.

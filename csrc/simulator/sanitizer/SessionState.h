@@ -52,7 +52,8 @@ struct SessionState {
   std::vector<EarlyFree> early_frees;
   PinnedSources pinned_sources;
   std::map<uint64_t, Launch> launches; // the kernels that have not ended, by their correlation id
-  uint64_t order = 0;                  // the number of allocations so far
+  uint64_t order = 0;                  // how many blocks and handles were made so far
+  uint64_t last_leak = UINT64_MAX;     // the order of the last one that can be a leak: stop_raising() sets it
   // The number of a finding about a queued kernel that has run. Any thread may raise it; nullopt: there is none.
   std::optional<size_t> found_late;
 };

@@ -118,8 +118,16 @@ class Session:
         if not (_sessions and _sessions[-1] is self):
             return
         self._finish()
-        left = [report for number, report in enumerate(self._earlier) if number not in self._raised]
-        if self.mode == "raise" and left:
+        if self.mode == "raise" and (left := self._unraised()):
+            raise Error(left[0])
+
+    def _unraised(self) -> list[Report]:
+        return [report for number, report in enumerate(self.reports) if number not in self._raised]
+
+    def _raise_no_more(self) -> None:
+        """Raises Error for a finding that has not been raised yet. From now on findings are only recorded."""
+        _C._sanitizer_stop_raising()
+        if left := self._unraised():
             raise Error(left[0])
 
     def _finish(self) -> None:
@@ -283,8 +291,8 @@ def _end_all(looks_for_leaks: bool = True) -> list[str]:
             session._finish()
         except Exception as error:
             texts.append(f"OPENREG_SANITIZER: the end of the process cannot wait for the devices: {error}")
-        left = [report for number, report in enumerate(session._earlier) if number not in session._raised]
-        texts += [f"OPENREG_SANITIZER: {report}" for report in [*_leaks_at_exit(left), *_grown()]]
+        left = _leaks_at_exit(session._unraised())
+        texts += [f"OPENREG_SANITIZER: {report}" for report in [*left, *_grown()]]
     return texts
 
 
