@@ -46,6 +46,7 @@ const at::Generator& OpenRegGeneratorImpl::cpu_generator() const {
     last_use = engine_->last_use;
   }
   if (C10_UNLIKELY(last_use != nullptr)) {
+    const ObservedCalls calls(CallKind::Internal); // a program for CUDA does not wait here: the state is the host's
     OPENREG_CHECK(orEventSynchronize(last_use));
   }
   return engine_->cpu;
@@ -58,12 +59,13 @@ void OpenRegGeneratorImpl::launch_on(Stream stream, const std::function<bool()>&
     {
       const std::lock_guard lock(engine_->mutex);
       if (engine_->last_use && engine_->stream != stream) {
+        const ObservedCalls calls_for_itself(CallKind::Internal); // CUDA's generators do not order streams
         OPENREG_CHECK(orStreamWaitEvent(queue, engine_->last_use, 0));
       }
       if (launch()) {
+        const ObservedCalls calls_for_itself(CallKind::Internal);
         orEvent_t& event = engine_->events[stream.device_index()];
         if (!event) {
-          const ObservedCalls calls_for_itself(CallKind::Internal);
           event = create_event(stream);
         }
         OPENREG_CHECK(orEventRecord(event, queue));

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import openreg_process
@@ -324,6 +325,92 @@ def test_a_copy_of_the_device_into_a_buffer_that_is_being_uploaded_is_no_write_o
             x.add_(1)
         torch.accelerator.synchronize()
     assert [str(report) for report in session.reports] == []
+
+
+def kinds_of(program: Callable[[torch.Tensor, torch.Stream], object], *checks: str) -> list[str]:
+    """The kinds of the findings about a program that gets a tensor, and a stream that waits for the current one.
+
+    What the program returns lives until the work is done.
+    """
+    x, side = ones(8, 8), new_stream()
+    with sanitizer.enable(*checks, mode="report") as session:
+        side.wait_stream(torch.accelerator.current_stream())
+        kept = program(x, side)
+        torch.accelerator.synchronize()
+        del kept
+    return [report.kind for report in session.reports]
+
+
+# On a GPU these operators wait for a count, a bound or a value, and then launch the kernels that write the results.
+WAITS_FIRST: dict[str, Callable[[torch.Tensor], object]] = {
+    "index_put_ with a mask": lambda x: x.index_put_((x > 0,), torch.zeros(64, device=DEVICE)),
+    "x[mask] += 1": lambda x: x.__setitem__(x > 0, x[x > 0] + 1),
+    "x[index] = number": lambda x: x.__setitem__(torch.tensor([1, 2], device=DEVICE), 1.0),
+    "x[mask]": lambda x: x[x > 0],
+    "masked_select": lambda x: x.masked_select(x > 0),
+    "nonzero": lambda x: x.nonzero(),
+    "bincount": lambda x: x.view(-1).long().bincount(),
+    "histc": lambda x: x.histc(4),
+    "unique of rows": lambda x: x.unique(dim=0),
+    "repeat_interleave": lambda x: torch.repeat_interleave(x[0].long()),
+}
+
+
+@pytest.mark.parametrize("name", list(WAITS_FIRST))
+def test_a_wait_in_the_middle_of_an_operator_does_not_order_what_it_writes_afterwards(name: str) -> None:
+    def program(x: torch.Tensor, side: torch.Stream, *, waits: bool) -> object:
+        with side:
+            y = WAITS_FIRST[name](x)
+        if waits:
+            torch.accelerator.current_stream().wait_stream(side)
+        return y, (y if isinstance(y, torch.Tensor) else x).sum()
+
+    assert kinds_of(partial(program, waits=False), "race") == ["race"]
+    assert kinds_of(partial(program, waits=True), "race") == []
+
+
+def test_a_wait_at_the_end_of_an_operator_orders_what_it_wrote() -> None:
+    def program(x: torch.Tensor, side: torch.Stream) -> object:
+        with side:
+            y, eigenvalues = x.unique(), torch.linalg.eigvalsh(x)
+        return y, y.sum(), eigenvalues, eigenvalues.sum()
+
+    assert kinds_of(program, "race") == []
+
+
+USES_OF_A_GENERATOR: dict[str, Callable[[torch.Generator], object]] = {
+    "get_state": lambda generator: generator.get_state(),
+    "set_state": lambda generator: generator.set_state(torch.Generator(DEVICE).get_state()),
+    "manual_seed": lambda generator: generator.manual_seed(2),
+    "initial_seed": lambda generator: generator.initial_seed(),
+    "another stream": lambda generator: torch.rand(4, device=DEVICE, generator=generator),
+}
+
+
+@pytest.mark.parametrize("use", list(USES_OF_A_GENERATOR))
+def test_a_generator_orders_no_work(mode: str, use: str) -> None:
+    def program(x: torch.Tensor, side: torch.Stream) -> object:
+        generator = torch.Generator(DEVICE).manual_seed(1)
+        with side:
+            x.bernoulli_(0.5, generator=generator)
+        return USES_OF_A_GENERATOR[use](generator), x.sum()
+
+    assert kinds_of(program, "race") == ["race"]
+
+
+def test_a_sparse_tensor_is_made_without_reading_its_values() -> None:
+    def program(x: torch.Tensor, side: torch.Stream) -> object:
+        index = torch.arange(3, device=DEVICE).expand(2, 3)
+        with side:
+            values = torch.empty(3, device=DEVICE)
+            values.fill_(1)
+        sparse = torch.sparse_coo_tensor(index, values, (3, 3), check_invariants=False)
+        unwritten = torch.sparse_coo_tensor(index, torch.empty(3, device=DEVICE), (3, 3), check_invariants=False)
+        unwritten._values().fill_(1)
+        torch.accelerator.current_stream().wait_stream(side)
+        return values, sparse.to_dense(), unwritten.to_dense()
+
+    assert kinds_of(program, "race", "init") == []
 
 
 def test_the_methods_of_tensors_that_read_are_watched_only_during_a_session() -> None:

@@ -21,6 +21,12 @@ constexpr std::string_view kBatchNorms[] = {
     "aten::native_batch_norm.out",
 };
 
+// The results are made of the tensors `indices` and `values` (aten/src/ATen/native/sparse/SparseTensor.cpp).
+constexpr std::string_view kKeepArguments[] = {
+    "aten::_sparse_coo_tensor_with_dims_and_tensors",
+    "aten::_sparse_coo_tensor_with_dims_and_tensors.out",
+};
+
 template <size_t size>
 bool contains(const std::string_view (&names)[size], std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
@@ -60,6 +66,7 @@ const OperatorTraits& traits_of(const c10::FunctionSchema& schema) {
       made.sync = sync_rule_of(schema, name);
       made.builtin = schema.name().starts_with("aten::");
       made.only_writes = only_writes(schema);
+      made.keeps_arguments = contains(kKeepArguments, name);
       made.keeps_statistics = contains(kBatchNorms, name);
       made.name = name; // last: it says that the traits are complete
     }
@@ -74,6 +81,11 @@ bool is_written(const OperatorTraits& traits, const c10::Argument& argument, boo
   }
   const auto* alias = argument.alias_info();
   return alias && alias->isWrite();
+}
+
+bool is_only_referenced(const OperatorTraits& traits, const c10::Argument& argument) {
+  const auto* alias = argument.alias_info();
+  return traits.builtin && (alias ? !alias->isWrite() : traits.keeps_arguments);
 }
 
 void for_each_traits(const std::function<void(const OperatorTraits&)>& fn) {

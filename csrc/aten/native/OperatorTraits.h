@@ -25,6 +25,7 @@ struct OperatorTraits {
   const SyncRule* sync = nullptr; // when the host waits in the operator; null: never
   bool builtin = true;            // in the namespace aten, so its kernel is taken to be PyTorch's
   bool only_writes = false;       // its results are arguments: it is in-place or out=
+  bool keeps_arguments = false;   // its result refers to the memory of the arguments, and the schema does not say so
   bool keeps_statistics = false;  // batch normalization: it writes running_mean and running_var in training only
   mutable FallbackUse fallback{};
 };
@@ -33,6 +34,10 @@ struct OperatorTraits {
 // Batch normalization writes them only in training, but some schemas never mark them as written, and others always do.
 // `training` is the call's argument of that name; true if the operator has no such argument.
 bool is_written(const OperatorTraits& traits, const c10::Argument& argument, bool training);
+
+// Whether the result only refers to the memory of `argument`, as the result of col_indices() does: the kernel reads no
+// element.
+bool is_only_referenced(const OperatorTraits& traits, const c10::Argument& argument);
 
 // The traits of the operator with this schema. The first call makes them. Later calls find them by the address of the
 // schema.

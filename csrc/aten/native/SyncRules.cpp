@@ -98,7 +98,8 @@ constexpr SyncRule kSyncRules[] = {
          "_linalg_eigh _linalg_eigh.eigenvalues _linalg_eigvals _linalg_svd _linalg_svd.U cholesky cholesky.out "
          "linalg_eig linalg_eig.out linalg_eigvals.out",
      .source = "native/BatchLinearAlgebra.cpp: _linalg_check_errors() reads whether the decomposition converged",
-     .waits = &always},
+     .waits = &always,
+     .waits_last = &always},
     {.operators = "linalg_matrix_exp linalg_matrix_exp.out",
      .source = "native/LinearAlgebra.cpp: linalg_matrix_exp() chooses the approximation by the norm of the matrix",
      .waits = &always},
@@ -109,9 +110,15 @@ constexpr SyncRule kSyncRules[] = {
     {.operators = "unique_consecutive",
      .source = "native/cuda/Unique.cu: with a dimension, as unique_dim",
      .waits = &always,
-     .warns = [](const SyncCall& call) { return !call.has("dim"); }},
-    {.operators = "_unique2 bincount",
-     .source = "native/cuda/Unique.cu, native/cuda/SummaryOps.cu: nothing to read if there are no elements",
+     .warns = [](const SyncCall& call) { return !call.has("dim"); },
+     .waits_last = [](const SyncCall& call) { return !call.has("dim"); }},
+    {.operators = "_unique2",
+     .source = "native/cuda/UniqueCub.cu: nothing to read if there are no elements; the number of results is read last",
+     .waits = &always,
+     .warns = &has_elements,
+     .waits_last = &always},
+    {.operators = "bincount",
+     .source = "native/cuda/SummaryOps.cu: nothing to read if there are no elements; the largest one is read first",
      .waits = &always,
      .warns = &has_elements},
     {.operators = "repeat_interleave.Tensor",
@@ -120,18 +127,24 @@ constexpr SyncRule kSyncRules[] = {
      .warns = [](const SyncCall& call) { return !call.has("output_size") && has_elements(call); }},
     {.operators = "argument check_errors",
      .source = "native/BatchLinearAlgebra.cpp: linalg_*_ex() read `info` if it shall be checked",
-     .waits = [](const SyncCall& call) { return call.has("check_errors"); }},
+     .waits = [](const SyncCall& call) { return call.has("check_errors"); },
+     .waits_last = &always},
     {.operators = "argument sorter",
      .source = "native/BucketizationUtils.h: searchsorted_pre_check() reads the bounds of the sorter",
      .waits = [](const SyncCall& call) { return call.numel("sorter") > 0; }},
 };
 
 // For operators without a row.
-constexpr SyncRule kTagged{
+constexpr SyncRule kDataDependentOutput{
+    .operators = "",
+    .source = "native_functions.yaml: the tag says that a result is no tensor, and depends on the data",
+    .waits = &always,
+    .waits_last = &always};
+constexpr SyncRule kDynamicOutputShape{
     .operators = "",
     .source =
-        "native_functions.yaml: the tags say that the shape of a result depends on the data, or that a result is "
-        "no tensor and depends on the data",
+        "native_functions.yaml: the tag says that the shape of a result depends on the data. native/cuda/Nonzero.cu: "
+        "the number of results is read first",
     .waits = &always};
 // LITERALINCLUDE END: SYNC RULES
 
@@ -185,9 +198,10 @@ const SyncRule* sync_rule_of(const c10::FunctionSchema& schema, std::string_view
     }
   }
   const auto op = c10::Dispatcher::singleton().findOp(schema.operator_name());
-  const bool depends_on_data =
-      op && (op->hasTag(at::Tag::data_dependent_output) || op->hasTag(at::Tag::dynamic_output_shape));
-  return depends_on_data ? &kTagged : nullptr;
+  if (op && op->hasTag(at::Tag::dynamic_output_shape)) {
+    return &kDynamicOutputShape;
+  }
+  return op && op->hasTag(at::Tag::data_dependent_output) ? &kDataDependentOutput : nullptr;
 }
 
 } // namespace at::openreg

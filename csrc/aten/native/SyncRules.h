@@ -27,7 +27,8 @@ struct SyncRule {
   SyncCondition waits; // the host reads a value that the device computes, so such a call is not queued
   SyncCondition warns =
       waits; // in such a call, CUDA also calls warn_or_error_on_sync() (torch.cuda.set_sync_debug_mode)
-  SyncCondition copies = nullptr; // the host first copies an operand from the CPU, and waits for the copy
+  SyncCondition waits_last = nullptr; // the wait is the last step; in other calls, CUDA then launches more kernels
+  SyncCondition copies = nullptr;     // the host first copies an operand from the CPU, and waits for the copy
 
   bool waits_always() const;
 };

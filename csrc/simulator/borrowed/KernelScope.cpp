@@ -132,12 +132,18 @@ void KernelScope::enter() {
   }
   run_backward_on_this_thread();
   if (C10_LIKELY(device_ >= 0)) {
+    const orStream_t stream = c10::openreg::getCurrentOpenRegStream(device_).stream();
+    const auto waits_last = [&] { return traits_.sync->waits_last && traits_.sync->waits_last({operands_, flags_}); };
+    const bool waits_first = C10_UNLIKELY(waits) && !waits_last();
+    if (C10_UNLIKELY(waits_first)) {
+      c10::openreg::notify_wait(stream);
+    }
     const auto operands = [](void* scope, orOperandFn_t visit, void* context) {
       static_cast<const KernelScope*>(scope)->visit_operands(visit, context);
     };
-    kernel_.emplace(c10::openreg::getCurrentOpenRegStream(device_).stream(), traits_.name.c_str(), operands, this);
-    if (C10_UNLIKELY(waits)) {
-      c10::openreg::notify_wait(c10::openreg::getCurrentOpenRegStream(device_).stream());
+    kernel_.emplace(stream, traits_.name.c_str(), operands, this);
+    if (C10_UNLIKELY(waits && !waits_first)) {
+      c10::openreg::notify_wait(stream);
     }
   }
   // A kernel that is not PyTorch's may keep a CPU tensor that it made. The memory of that tensor must be host memory.
@@ -153,9 +159,8 @@ void KernelScope::enter() {
 // for it.
 void KernelScope::visit_operands(orOperandFn_t visit, void* context) const {
   for (const Operand& each : operands_) {
-    const AliasInfo* const alias = each.argument->alias_info();
-    if (traits_.builtin && alias && !alias->isWrite()) {
-      continue; // the result is a view of this argument, such as col_indices(): the kernel reads no element
+    if (at::openreg::is_only_referenced(traits_, *each.argument)) {
+      continue;
     }
     const unsigned access = !at::openreg::is_written(traits_, *each.argument, training_) ? orAccessRead
                             : each.argument->is_out()                                    ? orAccessWrite

@@ -514,7 +514,7 @@ void observe(const orActivity* activity, void*) {
       return note_handle(*activity);
     case orActivityCall:
     case orActivitySynchronization:
-      if (orders(*activity)) {
+      if (!is_internal_call() && orders(*activity)) {
         synchronize(*activity);
       }
       return;
