@@ -137,6 +137,13 @@ AT_START = (
             ("__deepcopy__", "PyTorch does not copy the backend's metadata of a tensor."),
         )
     ),
+    Replaced(
+        "torch.amp",
+        "custom_fwd",
+        "torch_openreg.openreg.amp:custom_fwd_with_hint",
+        'custom_fwd(device_type="cuda") silently does nothing while the autocast of another device is on.',
+        "custom_fwd takes the type of its arguments, or warns",
+    ),
 )
 DISTRIBUTED = (
     Replaced(

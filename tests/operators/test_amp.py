@@ -230,6 +230,36 @@ def test_custom_backward_runs_under_the_forwards_autocast_state() -> None:
     assert states == [True, False]
 
 
+@pytest.mark.only_on("openreg", reason="the functions are for CUDA, and follow its autocast")
+def test_a_custom_forward_for_another_device_warns_once_that_it_casts_nothing() -> None:
+    class Square(torch.autograd.Function):
+        @staticmethod
+        @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float16)
+        def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor) -> Tensor:
+            return x * x
+
+        @staticmethod
+        @torch.amp.custom_bwd(device_type="cuda")
+        def backward(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> Tensor:  # type: ignore[override]
+            return grad
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Square.apply(ones(3))  # no autocast is on
+        with torch.autocast("cpu"):
+            Square.apply(ones(3))
+        with torch.autocast(DEVICE_TYPE, dtype=torch.float16):
+            Square.apply(torch.ones(3))  # not on the device
+            assert [str(each.message) for each in caught] == []
+            for _ in range(2):
+                assert Square.apply(ones(3).requires_grad_()).dtype is torch.float32
+    assert [str(each.message) for each in caught] == [
+        f"{Square.__qualname__}.forward got a tensor on 'openreg' while torch.autocast('openreg') is on, but its "
+        "custom_fwd(device_type='cuda') follows only torch.autocast('cuda'), so it casts nothing. Pass "
+        "device_type='openreg' for tensors of this device."
+    ]
+
+
 # ---- GradScaler ----------------------------------------------------------------------------------------------------
 
 
