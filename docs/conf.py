@@ -53,7 +53,12 @@ html_show_sphinx = False
 pictures.draw_all(ROOT / "docs" / "_pictures")
 api.write_all(ROOT / "docs" / "_reference")
 tutorials.write_all(ROOT / "docs" / "_tutorials")
-for program, page in (("cuda/cuda_surface.py", "cuda-surface.md"), ("book/stub_operators.py", "stub-operators.md")):
-    command = [sys.executable, ROOT / "tests" / program]
-    generated.write(ROOT / "docs" / page, subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+RENDERED = {
+    "cuda-surface.md": ["tests/cuda/cuda_surface.py"],
+    "stub-operators.md": ["tests/book/stub_operators.py"],
+    "device-model-refusals.md": ["-m", "tests.book.device_model_page"],
+}
+for page, program in RENDERED.items():
+    printed = subprocess.run([sys.executable, *program], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    generated.write(ROOT / "docs" / page, printed)
 gpu_answers.write(ROOT / "tests" / "cuda" / "cuda_answers", ROOT / "docs" / "_reference" / "gpu_answers.txt")

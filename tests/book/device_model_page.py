@@ -1,16 +1,13 @@
-"""``python -m tests.book.device_model_page``: writes docs/device-model-refusals.md."""
+"""``python -m tests.book.device_model_page`` prints the page of the book about what CUDA refuses."""
 
 from __future__ import annotations
 
 import textwrap
-from pathlib import Path
 
 import torch
 
 from tests.simulator.device_models.__main__ import cells, missing
 from tests.simulator.device_models.dispatch_macros import MACROS, rows
-
-DOCUMENT = Path(__file__).parents[2] / "docs" / "device-model-refusals.md"
 
 
 def page(only: dict[str, dict[str, list[str]]]) -> str:
@@ -18,9 +15,8 @@ def page(only: dict[str, dict[str, list[str]]]) -> str:
     lines = [
         "# What CUDA refuses and the CPU does not",
         "",
-        "Made by `python -m tests.book.device_model_page` with "
-        f"PyTorch {torch.__version__.partition('+')[0]}, and checked by",
-        "`tests/book/test_device_model_page.py`. A cell is an operator with one dtype.",
+        "`tests/book/device_model_page.py` writes this page from the tables of "
+        f"PyTorch {torch.__version__.partition('+')[0]}. A cell is an operator with one dtype.",
         "",
         "| What | How many | What the tests see |",
         "|---|---|---|",
@@ -65,5 +61,4 @@ def page(only: dict[str, dict[str, list[str]]]) -> str:
 
 
 if __name__ == "__main__":
-    DOCUMENT.write_text(page(cells("8.0")))
-    print(DOCUMENT)
+    print(page(cells("8.0")), end="")
