@@ -11,7 +11,7 @@ HOME = "torch_openreg.openreg"
 # Section -> the submodule with its names. The names of torch.openreg itself have no submodule.
 SECTIONS = {"device": "", "streams": "streams", "execution": "execution", "memory": "memory", "random": "random"}
 # Modules that have a section of their own. Most of their functions are reached through the module only.
-QUALIFIED = ("fallback", "sanitizer", "amp", "nvtx", "profiler", "faults", "models")
+QUALIFIED = ("fallback", "sanitizer", "amp", "nvtx", "profiler", "faults", "models", "dry")
 # The functions of torch.openreg.memory that have a leading underscore and are in the reference all the same.
 UNDERSCORED = (
     "_record_memory_history",

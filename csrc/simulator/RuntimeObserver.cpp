@@ -5,6 +5,8 @@
 #include "runtime/OpenRegFunctions.h"
 #include "runtime/OpenRegObserver.h"
 #include "simulator/Poison.h"
+#include "simulator/dry/Contents.h"
+#include "simulator/dry/Undecided.h"
 #include "simulator/restrictions/ModelRestrictions.h"
 #include "simulator/sanitizer/MemoryCheck.h"
 #include "simulator/sanitizer/SessionState.h"
@@ -55,6 +57,9 @@ class Observer final : public RuntimeObserver {
   void after_failed_call() override {
     if (sanitizer::running) {
       sanitizer::raise_pending();
+    }
+    if (at::openreg::dry_limit() > 0) {
+      at::openreg::raise_refusal();
     }
   }
 

@@ -183,6 +183,7 @@ def test_the_reference_has_every_public_name(built: tuple[Path, Any]) -> None:
     modules = (
         "amp",
         "default_generators",
+        "dry",
         "execution",
         "fallback",
         "faults",

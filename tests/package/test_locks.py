@@ -19,6 +19,8 @@ SOURCES = ("csrc", "third_party/openreg/csrc", "torch_openreg/csrc")
 LOCKS = {
     ("csrc/profiler/ActivityRecorder.cpp", "mutex"): ("a list of threads' records", "ForkSafeMutex"),
     ("csrc/profiler/Utilization.cpp", "mutex"): ("a table", "of one call; _lazy_init() refuses"),
+    ("csrc/simulator/dry/Contents.cpp", "host_mutex"): ("a table", "ForkSafeMutex"),
+    ("csrc/simulator/dry/Dry.cpp", "reads_mutex"): ("a table; Python is asked outside", "ForkSafeMutex"),
     ("csrc/simulator/sanitizer/HostAccess.cpp", "mutex"): (
         "a table; below it PyTorch's registry of operators",
         "ForkSafeMutex",
@@ -88,6 +90,7 @@ LOCKS = {
     ("third_party/openreg/csrc/simulator/chaos.cpp", "mutex"): ("numbers, and ranges of bytes", "deviceCall() refuses"),
     ("third_party/openreg/csrc/device_memory.h", "mutex_"): ("maps and memory mappings", "deviceCall() refuses"),
     ("third_party/openreg/csrc/segfault.h", "mutex_"): ("swaps a signal handler", "deviceCall() refuses"),
+    ("third_party/openreg/csrc/simulator/dry.cpp", "mutex_"): ("a map", "isInBadFork() is asked"),
     ("third_party/openreg/csrc/simulator/faults.cpp", "mutex"): (
         "a list; delays come after it",
         "isInBadFork() is asked",

@@ -363,7 +363,7 @@ def test_mps_raises_no_alert_of_nondeterminism() -> None:
 
 
 def test_without_a_model_no_kernel_of_refusals_is_registered() -> None:
-    code = "print('ModelRestrictions' in torch._C._dispatch_dump('aten::mm'))"
+    code = "print('InFront' in torch._C._dispatch_dump('aten::mm'))"
     assert (answer(code), answer(code, "cuda-t4")) == ("False", "True")
 
 

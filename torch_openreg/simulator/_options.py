@@ -10,7 +10,7 @@ import argparse
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 
 # The device's own type, and those that torch_openreg._identity finds.
@@ -93,3 +93,31 @@ def reader(allowed: Allowed) -> Callable[[str], str]:
         raise argparse.ArgumentTypeError(f"{text!r} is not valid: expected {expected}")
 
     return read
+
+
+def add_options(parser: argparse.ArgumentParser, names: Container[str] | None = None) -> None:
+    """Adds those of OPTIONS that ``names`` has (None: all)."""
+    for name, variable, allowed, text in OPTIONS:
+        if names is None or name in names:
+            parser.add_argument(
+                f"--{name}",
+                dest=variable,
+                metavar=metavar(allowed),
+                type=reader(allowed),
+                help=f"{text}; sets {variable}",
+            )
+
+
+def command_of(options: argparse.Namespace) -> list[str]:
+    """Sets the environment variables of the options, and returns the command that runs the program with them."""
+    for _, variable, *_ in OPTIONS:
+        if (value := getattr(options, variable, None)) is not None:
+            os.environ[variable] = value
+    # The interpreter of the program gets Python's own options, as in `python -X dev -m torch_openreg run ...`.
+    python = sys.orig_argv[1 : -len(sys.argv)]
+    if python[-1:] == ["-m"]:
+        python.pop()
+    if package := early_package():
+        python += ["-c", f"import {package}; {package}.launch()"]
+    module = ["-m"] if options.is_module else []
+    return [sys.executable, *python, *module, options.program, *options.arguments]

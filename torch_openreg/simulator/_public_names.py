@@ -6,4 +6,4 @@ would be a second module, with classes and state of its own.
 
 from __future__ import annotations
 
-SUBMODULES = {"faults": (), "models": ("device_model", "is_tf32_supported"), "sanitizer": ()}
+SUBMODULES = {"dry": (), "faults": (), "models": ("device_model", "is_tf32_supported"), "sanitizer": ()}

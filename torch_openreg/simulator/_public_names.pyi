@@ -1,5 +1,6 @@
 """The public names that this folder adds, for type checkers."""
 
+from .openreg import dry as dry
 from .openreg import faults as faults
 from .openreg import models as models
 from .openreg import sanitizer as sanitizer

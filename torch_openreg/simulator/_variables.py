@@ -39,6 +39,21 @@ VARIABLES = (
         "where the command check lets each process write what it did",
         "torch_openreg/simulator/openreg/_recorder.py",
     ),
+    # Before the model, whose restrictions must be in front of the kernels that dry execution skips.
+    (
+        "OPENREG_DRY",
+        "size",
+        "",
+        "the size up to which tensors are computed in dry execution",
+        "torch_openreg/simulator/openreg/dry.py",
+    ),
+    (
+        "OPENREG_DRY_REPORT",
+        "folder",
+        "",
+        "where the command dry lets the process write what memory it used",
+        "torch_openreg/simulator/openreg/_dry_report.py",
+    ),
     (
         "OPENREG_MODEL",
         "name",
@@ -74,6 +89,11 @@ def check(environment: Mapping[str, str]) -> None:
             parse(program)
         except ValueError as error:
             raise ValueError(f"OPENREG_FAULTS cannot be obeyed. {error}") from None
+    if limit := environment.get("OPENREG_DRY", "").strip():
+        from torch_openreg.simulator._sizes import byte_count
+
+        if not byte_count(limit):
+            raise ValueError(f"OPENREG_DRY is {limit!r}. Set it to a number of bytes, such as 1M, or unset it.")
     if model := environment.get("OPENREG_MODEL", "").strip():
         from torch_openreg.simulator._models import find_for_this_torch
 

@@ -6,15 +6,14 @@
 #include <c10/core/ScalarTypeToTypeMeta.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <atomic>
-#include <deque>
 #include <optional>
 
 #include "aten/native/Arguments.h"
 #include "runtime/OpenRegIdentity.h"
+#include "simulator/InFront.h"
 
 namespace at::openreg {
 namespace {
@@ -25,39 +24,10 @@ c10::OperatorHandle find(const std::string& op) {
   return *handle;
 }
 
-// Base class of the kernels of this file. Such a kernel is registered for PrivateUse1. It refuses the call, or passes
-// the call on to `next_`: the kernel that the operator had for the dispatch key `key`. The class Rounding rounds the
-// arguments before it passes them on.
-class InFront : public c10::OperatorKernel {
- public:
-  explicit InFront(const c10::OperatorHandle& op, c10::DispatchKey key = identity.key)
-      : next_(op.getComputedKernelForDispatchKey(key)) {}
-
- protected:
-  c10::SafeKernelFunction next_;
-};
-
 size_t index_of(const c10::OperatorHandle& op, const std::string& argument) {
   const auto index = op.schema().argumentIndexWithName(argument);
   TORCH_CHECK(index, "The operator '", op.operator_name(), "' has no argument '", argument, "'.");
   return static_cast<size_t>(*index);
-}
-
-// Keeps PyTorch from warning of a second kernel for the same operator: a second kernel is intended here.
-class Silence final : public c10::WarningHandler {
-  void process(const c10::Warning&) override {}
-};
-
-template <class Kernel, class... Args>
-void put_in_front(const c10::OperatorHandle& op, Args&&... args) {
-  static auto* libraries = new std::deque<torch::Library>; // a registration lasts as long as its library
-  Silence silence;
-  const c10::WarningUtils::WarningHandlerGuard guard(&silence);
-  const std::string name_space(*op.operator_name().getNamespace());
-  auto& library = libraries->emplace_back(torch::Library::IMPL, name_space, identity.key, __FILE__, __LINE__);
-  library.impl(
-      c10::toString(op.operator_name()).c_str(),
-      torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(op, std::forward<Args>(args)...)));
 }
 
 // ---- Refusing

@@ -320,6 +320,7 @@ OWN_TESTS = {
     "stub.kaiser_window_stub": "operators/test_operators.py::test_kaiser_window_has_the_cpus_numbers",
     "row._linalg_svd": "operators/test_operators.py::test_svd_accepts_the_drivers_of_cuda",
     "row._linalg_svd.U": "operators/test_operators.py::test_svd_accepts_the_drivers_of_cuda",
+    "environment.OPENREG_DRY": "simulator/test_dry.py::test_a_skipped_result_is_zero_and_what_is_computed_from_it_is_assumed",
     "environment.OPENREG_MODEL": "tools/test_doctor.py::test_a_device_model_is_shown_with_its_properties",
     "environment.OPENREG_DEVICE_COUNT": "device_library/test_openreg_environment.py::test_device_count_is_configurable",
     "environment.OPENREG_DEVICE_MEMORY": "device_library/test_openreg_environment.py::test_device_memory_is_configurable",
@@ -533,7 +534,7 @@ def _of_tables() -> Iterator[Mutant]:
 
 
 # A command sets them for the processes that it starts, and the kit runs no command.
-OF_COMMANDS = ("OPENREG_CHECK",)
+OF_COMMANDS = ("OPENREG_CHECK", "OPENREG_DRY_REPORT")
 
 
 # If C++ reads a variable with std::getenv, the mutant ignores it there. Any other variable is removed at process start.

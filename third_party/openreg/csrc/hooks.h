@@ -113,4 +113,9 @@ inline void forget(uint64_t scheduled) {
   }
 }
 
+// ---- Memory ----
+
+// Whether the host must be able to back the memory that orMalloc hands out. False: most of it is never touched.
+inline std::atomic<bool> hostBacksMemory{true};
+
 } // namespace openreg

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "error.h"
+#include "hooks.h"
 #include "windows.h"
 
 namespace openreg {
@@ -104,6 +105,9 @@ size_t residentBytes() {
 
 orError_t chargeHostMemory(size_t bytes) {
   const size_t before = granted.fetch_add(bytes, std::memory_order_relaxed);
+  if (!hostBacksMemory.load(std::memory_order_relaxed)) {
+    return orSuccess;
+  }
   if (untilNextCheck.fetch_sub(static_cast<int64_t>(bytes), std::memory_order_relaxed) > static_cast<int64_t>(bytes)) {
     return orSuccess;
   }

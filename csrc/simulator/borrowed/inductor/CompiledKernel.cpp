@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "simulator/borrowed/OpenMPTeam.h"
+#include "simulator/dry/Contents.h"
+#include "simulator/dry/Undecided.h"
 
 namespace at::openreg {
 namespace {
@@ -134,15 +136,16 @@ void torch_openreg_launch_compiled(
     size_t bodySize) {
   const auto index = static_cast<c10::DeviceIndex>(device);
   run_backward_on_this_thread();
-  if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
-    queue(
-        c10::openreg::getCurrentOpenRegStream(index),
-        std::make_unique<QueuedCompiledKernel>(name, operands, count, run, body, bodySize));
+  OperandList described{operands, count};
+  const auto stream = c10::openreg::getCurrentOpenRegStream(index);
+  if (C10_UNLIKELY(dry_limit() > 0) && skip_kernel(stream.stream(), {name, &OperandList::visit, &described})) {
     return;
   }
-  OperandList described{operands, count};
-  const c10::openreg::Kernel kernel(
-      c10::openreg::getCurrentOpenRegStream(index).stream(), name, &OperandList::visit, &described);
+  if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
+    queue(stream, std::make_unique<QueuedCompiledKernel>(name, operands, count, run, body, bodySize));
+    return;
+  }
+  const c10::openreg::Kernel kernel(stream.stream(), name, &OperandList::visit, &described);
   c10::SmallVector<void*, 32> data;
   for (size_t i = 0; i < count; ++i) {
     check_memory(operands[i], name);

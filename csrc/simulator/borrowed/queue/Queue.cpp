@@ -8,8 +8,10 @@
 #include "runtime/OpenRegObserver.h"
 #include "simulator/borrowed/KernelScope.h"
 #include "simulator/borrowed/queue/Eligibility.h"
+#include "simulator/borrowed/queue/MetaKernels.h"
 #include "simulator/borrowed/queue/Operands.h"
 #include "simulator/borrowed/queue/QueuedKernel.h"
+#include "simulator/dry/Shapes.h"
 
 namespace at::openreg {
 namespace {
@@ -122,6 +124,7 @@ bool make_results(const QueuedCall& call, torch::jit::Stack& results, QueuedKern
 
 const bool registered = [] {
   set_is_queueable(&can_be_queued);
+  set_dry_meta_kernels(&meta_kernel);
   return true;
 }();
 

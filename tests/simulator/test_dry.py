@@ -1,0 +1,396 @@
+"""Dry execution: a program allocates as always, and its large tensors are not computed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+import dry_programs
+import programs
+import pytest
+
+from torch_openreg.simulator._cli import dry as command
+
+# Most tensors of the programs are larger than this.
+LIMIT = "4K"
+
+
+def python(code: str, limit: str = LIMIT, **variables: str) -> str:
+    """The output of a program in dry execution; D is its device."""
+    variables = {"OPENREG_DRY": limit} | variables
+    return programs.python(
+        "import torch\nD = torch.accelerator.current_accelerator()\n" + code, status=0, **variables
+    ).stdout
+
+
+def test_peak_memory_equals_the_computing_mode_to_the_byte() -> None:
+    found = {}
+    for mode, variables in {"computing": {}, "dry": {"OPENREG_DRY": LIMIT}}.items():
+        done = programs.run(sys.executable, dry_programs.__file__, status=0, **variables)
+        found[mode] = json.loads(done.stdout)
+    assert list(found["dry"]) == list(dry_programs.PROGRAMS)
+    assert found["dry"] == found["computing"]
+    assert all(len(peaks) == 3 and min(peaks) > 0 for peaks in found["dry"].values()), found["dry"]
+
+
+# Name -> code. The code prints what its test expects. D is the device, and news() returns the rows of assumed_reads() since
+# the last call, without the line. All run in one process, because dry execution lasts until the process ends.
+SNIPPETS = {
+    "small": """
+x = torch.arange(8.0, device=D)
+print((x @ x).item(), x[x > 5].tolist(), news())
+""",
+    "skipped": """
+x = torch.ones(100, 100, device=D)
+total = x.sum() + 1
+print(total.item(), news())
+""",
+    "overwritten": """
+small = torch.ones(100, 100, device=D).sum(0)
+small.fill_(3)
+print(small.sum().item(), news())
+small[:50] = torch.ones(100, 100, device=D)[0, :50]
+print(small[50:].sum().item(), news())
+small.sum().item()
+print(news())
+""",
+    "integers": """
+ids = torch.arange(10000).to(D)
+mask = ids[:1000] >= 10
+x = torch.ones(1000, 100, device=D)
+print(ids[9999].item(), mask.sum().item(), x[mask].shape, news())
+""",
+    "shape": """
+print(torch.ones(100, 100, device=D).nonzero().shape)
+""",
+    "errors": """
+a, b = torch.ones(100, 100, device=D), torch.ones(101, 100, device=D)
+for wrong in (lambda: a + b, lambda: a @ b, lambda: a + torch.ones(100, 100), lambda: torch.openreg.dry.start()):
+    try:
+        wrong()
+    except RuntimeError as error:
+        print(str(error).splitlines()[0])
+""",
+    "host_zeros": """
+used = torch.full((1000, 1000), 7.0)
+used.zero_()
+print(used.abs().sum().item(), torch.full((1000, 1000), 7.0).sum().item(), news())
+print(torch.rand(1000, 1000).sum().item(), news())
+""",
+    "raw_copy": """
+x = torch.ones(100, 100, device=D)
+x.untyped_storage().resize_(80000)
+print(x[0].sum().item(), news())
+x = torch.ones(10, device=D)
+x.untyped_storage().resize_(80)
+print(x.sum().item(), news())
+""",
+    "sparse": """
+indices = torch.arange(10000).to(D)[None]
+values = torch.ones(10000, device=D)
+try:
+    print(torch.sparse_coo_tensor(indices, values, (10000,)).coalesce())
+except NotImplementedError as error:
+    print(error)
+""",
+    "collective": """
+import torch.distributed as dist
+dist.init_process_group("occl", store=dist.HashStore(), rank=0, world_size=1)
+small, large = torch.ones(10, device=D), torch.ones(100, 100, device=D)
+dist.all_reduce(small)
+print(small.sum().item(), news())
+try:
+    dist.all_reduce(large)
+except NotImplementedError as error:
+    print(error)
+dist.destroy_process_group()
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def outputs() -> dict[str, str]:
+    """What each of SNIPPETS has printed."""
+    code = f"""
+import contextlib, io, json, traceback
+seen = {{}}
+def news():
+    rows = {{read[:2]: read.count for read in torch.openreg.dry.assumed_reads()}}
+    new = [(how, count - seen.get((line, how), 0)) for (line, how), count in rows.items()]
+    seen.update(rows)
+    return [row for row in new if row[1]]
+outputs = {{}}
+for name, snippet in {SNIPPETS!r}.items():
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        try:
+            exec(snippet, {{"torch": torch, "D": D, "news": news}})
+        except BaseException:
+            traceback.print_exc(file=output)
+    news()
+    outputs[name] = output.getvalue()
+print(json.dumps(outputs))
+"""
+    found: dict[str, str] = json.loads(python(code).splitlines()[-1])
+    return found
+
+
+def test_small_tensors_are_computed(outputs: dict[str, str]) -> None:
+    assert outputs["small"] == "140.0 [6.0, 7.0] []\n"
+
+
+def test_a_skipped_result_is_zero_and_what_is_computed_from_it_is_assumed(outputs: dict[str, str]) -> None:
+    assert outputs["skipped"] == "1.0 [('item()', 1)]\n"
+
+
+def test_what_is_overwritten_is_known_again(outputs: dict[str, str]) -> None:
+    assert outputs["overwritten"] == "300.0 []\n150.0 []\n[('item()', 1)]\n"
+
+
+def test_integers_from_the_host_are_known_whatever_their_size(outputs: dict[str, str]) -> None:
+    assert outputs["integers"] == "9999 990 torch.Size([990, 100]) []\n"
+
+
+def test_a_shape_that_depends_on_absent_values_is_assumed(outputs: dict[str, str]) -> None:
+    assert outputs["shape"] == "torch.Size([5000, 2])\n"
+
+
+def test_an_error_of_a_skipped_call_is_the_operators_own(outputs: dict[str, str]) -> None:
+    lines = outputs["errors"].splitlines()
+    assert lines[0].startswith("The size of tensor a (100) must match the size of tensor b (101)")
+    assert len(lines) == 4
+    assert lines[2].startswith("Expected all tensors to be on the same device")
+    assert lines[3].startswith("Dry execution has started already.")
+
+
+def test_zeros_of_the_host_are_zeros_even_in_used_memory(outputs: dict[str, str]) -> None:
+    assert outputs["host_zeros"] == ("0.0 7000000.0 []\n0.0 [('random numbers of a large CPU tensor', 1)]\n")
+
+
+def test_a_raw_copy_keeps_what_the_bytes_contain(outputs: dict[str, str]) -> None:
+    assert outputs["raw_copy"] == "0.0 [('item()', 1)]\n10.0 []\n"
+
+
+def test_a_kernel_that_cannot_be_skipped_is_refused_if_it_would_read_absent_bytes(outputs: dict[str, str]) -> None:
+    assert outputs["sparse"].startswith("dry execution cannot skip 'aten::")
+    assert outputs["sparse"].endswith(
+        "', which would read large tensors that were not computed. It skips PyTorch's operators, copies, and the "
+        "kernels of torch.compile.\n"
+    )
+
+
+def test_a_collective_makes_assumed_values_and_is_refused_for_absent_bytes(outputs: dict[str, str]) -> None:
+    small, large = outputs["collective"].splitlines()
+    assert small == "10.0 [('item()', 1)]"
+    assert large.startswith("dry execution cannot skip 'occl:all_reduce', which would read large tensors")
+
+
+def test_a_read_names_the_line_of_the_program(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import torch\n"
+        "x = torch.ones(100, 100, device='openreg')\n"
+        "def step():\n"
+        "    return x.mean().item()\n"
+        "step(), step()\n"
+        "print(torch.openreg.dry.assumed_reads())\n"
+    )
+    done = programs.run(sys.executable, program, status=0, OPENREG_DRY=LIMIT)
+    assert done.stdout == f"[AssumedRead(line='{program}:4 in step', how='item()', count=2)]\n"
+
+
+def test_a_large_model_needs_no_memory_of_the_host() -> None:
+    code = """
+import resource
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+before = resident()
+made_here = torch.nn.Linear(32768, 32768)
+torch.nn.init.trunc_normal_(torch.empty(4096, 4096), std=0.02)
+made_here.to(D, torch.bfloat16)
+print(torch.accelerator.memory_allocated() >> 20, resident() - before < 1 << 30)
+del made_here
+with torch.device("meta"):
+    model = torch.nn.Sequential(*(torch.nn.Linear(8192, 8192, bias=False) for _ in range(64)))
+model.to_empty(device=D)
+for parameter in model.parameters():
+    torch.nn.init.normal_(parameter)
+optimizer = torch.optim.AdamW(model.parameters())
+model(torch.ones(16, 8192, device=D)).sum().backward()
+optimizer.step()
+print(torch.accelerator.memory_allocated() >> 30, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2 << 20)
+"""
+    assert python(code, "1M", OPENREG_DEVICE_MEMORY="500G") == "2048 True\n64 True\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("execution", ["inline", "async"])
+def test_the_kernels_of_a_compiled_program_are_skipped(execution: str) -> None:
+    code = """
+@torch.compile
+def f(x):
+    return (x.sin() + 1).relu() * 2
+@torch.compile
+def g(y):
+    return (y * 2).sum()
+large, small = f(torch.ones(100, 100, device=D)), g(torch.ones(100, device=D))
+print(small.item(), [(read.how, read.count) for read in torch.openreg.dry.assumed_reads()])
+large.sum().item()
+print([(read.how, read.count) for read in torch.openreg.dry.assumed_reads()])
+"""
+    assert python(code, OPENREG_EXECUTION=execution) == "200.0 []\n[('item()', 1)]\n"
+
+
+def dry(*arguments: str | Path, **settings: str) -> tuple[int, str, str]:
+    done = programs.run(sys.executable, "-m", "torch_openreg", "dry", *arguments, **settings)
+    return done.returncode, done.stdout, done.stderr
+
+
+TRAINING = """
+import sys
+import torch
+device = torch.accelerator.current_accelerator().type
+width = int(sys.argv[1])
+model = torch.nn.Sequential(torch.nn.Linear(width, width, device=device), torch.nn.ReLU())
+optimizer = torch.optim.Adam(model.parameters())
+def step():
+    loss = model(torch.ones(64, width).to(device)).sum()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.item()
+step()
+print("done on", device)
+"""
+
+
+def test_the_command_says_that_a_program_fits_and_what_holds_the_memory(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(TRAINING)
+    status, output, errors = dry("--json", tmp_path / "answer.json", program, "2048")
+    assert (status, errors) == (0, "")
+    assert output.startswith("done on openreg\nFits on device 0, which has 17.2 GB.\n")
+    assert "parameters" in output and "optimizer state" in output and "1 x item()  " in output
+    answer = json.loads((tmp_path / "answer.json").read_text())
+    assert answer["fits"] is True and answer["out_of_memory_at"] is None and answer["step_seconds"] is None
+    assert answer["peak_allocated"] >= 4 * 4 * 2048 * 2048  # parameters, gradients and two states of Adam
+    assert answer["spare_bytes"] == (16 << 30) - answer["peak_reserved"] and answer["alloc_retries"] == 0
+    (read,) = answer["assumed"]
+    assert (read["line"], read["how"], read["count"]) == (f"{program}:13 in step", "item()", 1)
+
+
+@pytest.mark.parametrize("device_type", ["openreg", "cuda"])
+def test_the_command_says_where_memory_ends(tmp_path: Path, device_type: str) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(TRAINING)
+    answer_file = tmp_path / "answer.json"
+    model = ("--as", device_type, "--model", "cuda-h100")
+    status, output, errors = dry(*model, "--json", answer_file, program, "80000")
+    assert status == 1 and "OutOfMemoryError" in errors
+    answer = json.loads(answer_file.read_text())
+    assert answer["fits"] is False and answer["out_of_memory_at"] == f"{program}:11 in step"
+    name, device = {"openreg": ("OpenReg", "Device"), "cuda": ("CUDA", "GPU")}[device_type]
+    text = f"{name} out of memory. Tried to allocate 23.84 GiB. {device} 0 has a total capacity of 79.20 GiB"
+    assert answer["out_of_memory_text"].startswith(text)
+    assert answer["out_of_memory_text"] in output and answer["spare_bytes"] < 0
+    assert 3 * 4 * 80000**2 <= answer["peak_allocated"] < 80 << 30
+
+
+def test_a_caught_out_of_memory_error_does_not_fit(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import torch\ntry:\n    torch.empty(1 << 40, device='openreg')\nexcept torch.OutOfMemoryError:\n    pass\n"
+    )
+    status, output, errors = dry(program)
+    assert (status, errors) == (1, "")
+    assert f"{program}:3 in <module>" in output and "The program caught the error and went on." in output
+
+
+def test_a_program_that_fails_is_no_answer(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("import torch\ntorch.ones(1, device='openreg')\nraise ValueError('no')\n")
+    status, output, _ = dry(program)
+    assert status == 1 and output.startswith("Not known: the program failed with exit status 1")
+    assert "ValueError: no" in output
+
+
+def test_a_wrong_limit_is_refused_at_import() -> None:
+    done = programs.python("import torch; torch.ones(1, device='openreg')", OPENREG_DRY="much")
+    assert done.returncode == 1
+    assert "OPENREG_DRY is 'much'. Set it to a number of bytes, such as 1M, or unset it." in done.stderr
+
+
+def answer_for(size: int, memory: int) -> tuple[dict[str, object], list[object]]:
+    """What the command's _run() returns for a program that allocates `size` bytes."""
+    failed = {"line": "train.py:2 in step", "size": size, "free": memory} if size > memory else None
+    used = {"index": 0, "total": memory, "peak_allocated": size, "peak_reserved": size, "alloc_retries": 0}
+    report = {"devices": [used], "out_of_memory": failed, "assumed": [], "error": None}
+    return command._answer(report, [], status=1 if failed else 0), []
+
+
+def test_several_models_are_compared(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    memory = {"cuda-t4": 15_000_000_000, "cuda-h100": 85_000_000_000}
+    monkeypatch.setenv("OPENREG_MODEL", "")
+    monkeypatch.setattr(
+        command, "_run", lambda options, output: answer_for(20_000_000_000, memory[os.environ["OPENREG_MODEL"]])
+    )
+    assert command.main(["--model", "cuda-t4,cuda-h100", "--json", str(tmp_path / "answer.json"), "train.py"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "model      fits  allocated  reserved  memory   ends at",
+        "cuda-t4    no    20.0 GB    20.0 GB   15.0 GB  train.py:2 in step",
+        "cuda-h100  yes   20.0 GB    20.0 GB   85.0 GB",
+    ]
+    answer = json.loads((tmp_path / "answer.json").read_text())
+    assert answer["fits"] is False
+    assert [each["fits"] for each in answer["models"].values()] == [False, True]
+
+
+@pytest.mark.parametrize("fitting", [0, 1, 2, 7, 8, 9, 15, 16, 20, 21, 99])
+def test_the_largest_number_that_fits_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], fitting: int
+) -> None:
+    asked = []
+
+    def run(options: argparse.Namespace, output: int | None) -> tuple[dict[str, object], list[object]]:
+        asked.append(int(options.arguments[1]))
+        return answer_for(asked[-1] << 30, fitting << 30)
+
+    monkeypatch.setenv("OPENREG_MODEL", "")
+    monkeypatch.setattr(command, "_run", run)
+    arguments = ("--json", str(tmp_path / "answer.json"), "--find", "batch=1:20", "train.py", "--batch", "{batch}")
+    assert command.main(arguments) == (0 if fitting else 1)
+    found = min(fitting, 20) or None
+    assert json.loads((tmp_path / "answer.json").read_text())["found"] == {"batch": found}
+    assert asked[-1] == (found or 1)  # the answer is that of this number
+    assert len(asked[:-1]) == len(set(asked)) <= 9
+    assert f"batch={asked[0]}: {'fits' if fitting else 'does not fit'}" in capsys.readouterr().out
+
+
+def test_the_search_ends_if_the_program_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer, _ = answer_for(1, 1)
+    failed = answer | {"fits": False, "exit_status": 1, "error": "ValueError: no"}
+    monkeypatch.setenv("OPENREG_MODEL", "")
+    monkeypatch.setattr(command, "_run", lambda options, output: (failed, []))
+    with pytest.raises(SystemExit, match="with batch=1 the program failed: ValueError: no"):
+        command.main(["--find", "batch=1:20", "train.py", "{batch}"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--limit", "much", "train.py"], "'much' is not valid: expected a number of bytes, such as 1M"),
+        (["--model", "cuda-h10", "train.py"], "There is no device model 'cuda-h10'. Did you mean 'cuda-h100'?"),
+        (["--find", "batch=3", "train.py"], "'batch=3' is not valid: expected NAME=LOW:HIGH, such as batch=1:256"),
+        (["--find", "batch=1:3", "train.py"], "no argument of the program contains {batch}, which --find replaces"),
+        ([], "the following arguments are required: SCRIPT"),
+    ],
+)
+def test_wrong_usage_is_refused(capsys: pytest.CaptureFixture[str], arguments: list[str], text: str) -> None:
+    with pytest.raises(SystemExit) as raised:
+        command.main(arguments)
+    assert raised.value.code == 2
+    assert text in capsys.readouterr().err

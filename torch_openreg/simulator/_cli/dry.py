@@ -1,0 +1,233 @@
+"""``torch-openreg dry``: runs a program without computing, and says whether it fits and what holds the memory."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch_openreg._cli import memory
+from torch_openreg._cli.memory import size
+from torch_openreg.simulator._models import find as find_model
+from torch_openreg.simulator._options import add_options, command_of, program_parser
+from torch_openreg.simulator._sizes import byte_count
+
+LINES = 10  # how many lines of Python, and how many assumed reads, are printed
+LIMIT = "1M"
+
+
+def _answer(report: dict[str, Any], devices: Sequence[memory.Device], status: int) -> dict[str, Any]:
+    """What --json writes. The numbers are those of the device that used most of its memory."""
+    used = max(report["devices"], key=lambda each: each["peak_reserved"], default=None)
+    failed = report["out_of_memory"]
+    of_history = {each.index: each for each in devices if each.history}
+    answer: dict[str, Any] = {
+        "fits": failed is None and status == 0,
+        "exit_status": status,
+        "device": used["index"] if used else None,
+        "total_memory": used["total"] if used else None,
+        "peak_allocated": used["peak_allocated"] if used else 0,
+        "peak_reserved": used["peak_reserved"] if used else 0,
+        "alloc_retries": sum(each["alloc_retries"] for each in report["devices"]),
+        "out_of_memory_at": failed["line"] if failed else None,
+        "out_of_memory_text": None,
+        "error": None,
+        "step_seconds": None,  # there is no estimate of time yet
+        "assumed": report["assumed"],
+        "categories": {},
+        "lines": [],
+    }
+    if used and (history := of_history.get(used["index"])):
+        # A program may reset the peaks of the statistics. The history keeps all, but has the sizes without rounding.
+        answer["peak_allocated"] = max(used["peak_allocated"], max(history.allocated, default=0))
+        answer["peak_reserved"] = max(used["peak_reserved"], max(history.reserved, default=0))
+        answer["categories"] = memory.group(history.alive(history.peak), lambda block: block.category)
+        answer["lines"] = memory.by_line(history)[:LINES]
+    if failed:
+        answer["spare_bytes"] = failed["free"] - failed["size"]
+        answer["out_of_memory_text"] = f"Tried to allocate {failed['size']} bytes; {failed['free']} bytes were free."
+    else:
+        answer["spare_bytes"] = used["total"] - answer["peak_reserved"] if used else None
+    if report["error"]:
+        if report["error"]["type"] == "OutOfMemoryError":
+            answer["out_of_memory_text"] = report["error"]["text"]
+        else:
+            answer["error"] = f"{report['error']['type']}: {report['error']['text']}"
+    return answer
+
+
+def _row(name: str, text: str) -> str:
+    return f"  {name:<18}{text}"
+
+
+def table(answer: dict[str, Any]) -> list[str]:
+    """The answer for readers."""
+    if answer["total_memory"] is None:
+        return ["The program made no tensor on a device."]
+    device = f"device {answer['device']}, which has {size(answer['total_memory'])}"
+    if answer["out_of_memory_at"]:
+        lines = [f"Does not fit on {device}.", _row("ends at", answer["out_of_memory_at"])]
+        lines.append(_row("", answer["out_of_memory_text"]))
+        if answer["exit_status"] == 0:
+            lines.append(_row("", "The program caught the error and went on."))
+    elif answer["exit_status"]:
+        lines = [f"Not known: the program failed with exit status {answer['exit_status']} before its end ({device})."]
+        lines += [_row("error", answer["error"])] if answer["error"] else []
+    else:
+        lines = [f"Fits on {device}.", _row("spare", size(answer["spare_bytes"]))]
+    lines.append(_row("peak allocated", f"{size(answer['peak_allocated'])} ({answer['peak_allocated']} bytes)"))
+    lines.append(_row("peak reserved", f"{size(answer['peak_reserved'])} ({answer['peak_reserved']} bytes)"))
+    if answer["alloc_retries"]:
+        lines.append(_row("retries", f"{answer['alloc_retries']}: the allocator gave back its cache and tried again"))
+    if answer["categories"]:
+        lines.append("At the peak:")
+        lines += [f"  {size(total):>10}  {name}" for name, total in answer["categories"].items()]
+        lines.append("By line of Python:")
+        lines += [f"  {size(total):>10}  {line}" for line, total in answer["lines"]]
+    if assumed := answer["assumed"]:
+        count = sum(each["count"] for each in assumed)
+        lines.append(f"Values that were not computed, and are zeros ({count}):")
+        lines += [f"  {each['count']:>6} x {each['how']}  {each['line']}" for each in assumed[:LINES]]
+        if len(assumed) > LINES:
+            lines.append(f"  and at {len(assumed) - LINES} more lines")
+    return lines
+
+
+def compared(answers: dict[str, dict[str, Any]]) -> list[str]:
+    """The answers for several models, side by side."""
+    rows = [["model", "fits", "allocated", "reserved", "memory", "ends at"]]
+    for model, answer in answers.items():
+        fits = "yes" if answer["fits"] else "no" if answer["out_of_memory_at"] else "not known"
+        sizes = [size(answer[each] or 0) for each in ("peak_allocated", "peak_reserved", "total_memory")]
+        rows.append([model, fits, *sizes, answer["out_of_memory_at"] or answer["error"] or ""])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _run(options: argparse.Namespace, output: int | None) -> tuple[dict[str, Any], list[memory.Device]]:
+    """Runs the program once. Returns the answer, and the memory of the devices over time. Ends the command if the
+    program wrote no report."""
+    with tempfile.TemporaryDirectory(prefix="openreg-dry-") as folder:
+        os.environ |= {"OPENREG_DRY": options.limit, "OPENREG_DRY_REPORT": folder}
+        sys.stdout.flush()
+        status = subprocess.run(command_of(options), stdout=output, stderr=output).returncode
+        if not (file := Path(folder, "report.json")).exists():
+            raise SystemExit(f"torch-openreg dry: the program ended with status {status} and wrote no report")
+        snapshot = Path(folder, "snapshot.pickle")
+        devices = memory.load(snapshot) if snapshot.exists() else []
+        return _answer(json.loads(file.read_text()), devices, status), devices
+
+
+def _find(options: argparse.Namespace) -> int | None:
+    """The largest number from LOW to HIGH with which the program fits; None if it does not fit with LOW. Puts the number
+    into the program's arguments. Ends the command if the program fails in another way."""
+    name, low, high = options.find
+    arguments = options.arguments
+
+    def use(value: int) -> None:
+        options.arguments = [text.replace(f"{{{name}}}", str(value)) for text in arguments]
+
+    def fits(value: int) -> bool:
+        use(value)
+        answer, _ = _run(options, subprocess.DEVNULL)
+        if answer["exit_status"] and not answer["out_of_memory_at"]:
+            raise SystemExit(f"torch-openreg dry: with {name}={value} the program failed: {answer['error']}")
+        print(f"{name}={value}: {'fits' if answer['fits'] else 'does not fit'}", flush=True)
+        return bool(answer["fits"])
+
+    if not fits(low):
+        return None
+    best, step = low, 1
+    while best < high and fits(tried := min(best + step, high)):
+        best, step = tried, step * 2
+    end = high + 1 if best == high else min(best + step, high)  # does not fit, or is not asked for
+    while end - best > 1:
+        middle = (best + end) // 2
+        best, end = (middle, end) if fits(middle) else (best, middle)
+    use(best)
+    return best
+
+
+def _limit(text: str) -> str:
+    if not byte_count(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not valid: expected a number of bytes, such as 1M")
+    return text
+
+
+def _models(text: str) -> str:
+    for name in text.split(","):
+        try:
+            find_model(name)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _range(text: str) -> tuple[str, int, int]:
+    found = re.fullmatch(r"(\w+)=(\d+):(\d+)", text)
+    if not found or int(found[2]) > int(found[3]):
+        raise argparse.ArgumentTypeError(f"{text!r} is not valid: expected NAME=LOW:HIGH, such as batch=1:256")
+    return found[1], int(found[2]), int(found[3])
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns 0 if the program fits, 1 if it does not or fails, 2 for wrong usage."""
+    parser = program_parser(
+        "dry",
+        "Runs a program without computing on large tensors, and says whether it fits on the device.",
+        script="what `python` takes: a file, a folder or an archive",
+        epilog="example: torch-openreg dry --as cuda --model cuda-h100 train.py. "
+        "Exit status: 0 it fits, 1 it does not, or it failed, 2 wrong usage.",
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the answer to this file too")
+    parser.add_argument("--html", metavar="FILE", help="write a page of the memory over time")
+    parser.add_argument(
+        "--limit",
+        default=LIMIT,
+        metavar="SIZE",
+        type=_limit,
+        help=f"compute tensors of at most this size (default: {LIMIT})",
+    )
+    parser.add_argument(
+        "--find",
+        metavar="NAME=LOW:HIGH",
+        type=_range,
+        help="find the largest number that fits: it replaces {NAME} in ARGUMENTS",
+    )
+    parser.add_argument(
+        "--model",
+        metavar="NAME|FILE[,...]",
+        type=_models,
+        help="the accelerator that the devices stand for, such as cuda-t4, or several to compare",
+    )
+    add_options(parser, ("as", "device-count", "memory"))
+    options = parser.parse_args(argv)
+    models = options.model.split(",") if options.model else [os.environ.get("OPENREG_MODEL", "")]
+    if len(models) > 1 and (options.find or options.html):
+        parser.error("--find and --html are for one model")
+    if options.find and not any(f"{{{options.find[0]}}}" in text for text in options.arguments):
+        parser.error(f"no argument of the program contains {{{options.find[0]}}}, which --find replaces")
+    answers = {}
+    found = None
+    for model in models:
+        os.environ["OPENREG_MODEL"] = model
+        if options.find and (found := _find(options)) is None:
+            print("It does not fit with the lowest number.")
+        answers[model], devices = _run(options, subprocess.DEVNULL if options.find else None)
+    fits = all(answer["fits"] for answer in answers.values())
+    (answer,) = answers.values() if len(answers) == 1 else [{"fits": fits, "models": answers}]
+    if options.find:
+        answer["found"] = {options.find[0]: found}
+    if options.json:
+        Path(options.json).write_text(json.dumps(answer, indent=1) + "\n")
+    if options.html:
+        Path(options.html).write_text(memory.page(devices))
+    print("\n".join(table(answer) if len(answers) == 1 else compared(answers)))
+    return 0 if fits else 1

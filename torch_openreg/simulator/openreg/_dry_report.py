@@ -1,0 +1,84 @@
+"""Runs within the program of the command dry: writes what memory the process used, when it ends.
+
+`import torch` imports this module if the command has set its variable. The process of the program writes; its workers do
+not, because their variable is removed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+from types import FrameType, TracebackType
+from typing import Any
+
+import torch
+
+from torch_openreg import _C
+from torch_openreg.openreg import dry, memory
+from torch_openreg.simulator.check._own import is_own
+
+_report: dict[str, Any] = {"error": None, "out_of_memory": None}
+
+
+def _place(frame: FrameType | None) -> str:
+    """The innermost line of the program, or else of anything, as ``"train.py:12 in step"``."""
+    place = ""
+    while frame:
+        code = frame.f_code
+        line = f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
+        if is_own(code.co_filename):
+            return line
+        place, frame = place or line, frame.f_back
+    return place
+
+
+def _note_out_of_memory(device: int, size: int, total: int, free: int) -> None:
+    """Keeps the first allocation that failed, also if the program catches the error."""
+    if _report["out_of_memory"] is None:
+        place = _place(sys._getframe(1))
+        _report["out_of_memory"] = {"device": device, "line": place, "size": size, "total": total, "free": free}
+
+
+def start(folder: str) -> None:
+    memory._record_memory_history(stacks="python", context="alloc")
+    memory._attach_out_of_memory_observer(_note_out_of_memory)
+    previous = sys.excepthook
+
+    def note(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        _report["error"] = {"type": kind.__name__, "text": str(error)}
+        previous(kind, error, traceback)
+
+    sys.excepthook = note
+
+    def write() -> None:
+        if _C._isInBadFork():
+            return
+        devices = []
+        if torch._C._accelerator_isAllocatorInitialized():
+            for index in range(_C._get_device_count()):
+                stats = memory.memory_stats(index)
+                if stats.get("allocation.all.allocated", 0) or stats.get("num_ooms", 0):
+                    devices.append(
+                        {
+                            "index": index,
+                            "total": torch.accelerator.get_memory_info(index)[1],
+                            "peak_allocated": stats["allocated_bytes.all.peak"],
+                            "peak_reserved": stats["reserved_bytes.all.peak"],
+                            "alloc_retries": stats["num_alloc_retries"],
+                            "ooms": stats["num_ooms"],
+                        }
+                    )
+            memory._dump_snapshot(os.path.join(folder, "snapshot.pickle"))
+        _report["devices"] = devices
+        _report["assumed"] = [each._asdict() for each in dry.assumed_reads()]
+        with open(os.path.join(folder, "report.json"), "w") as file:
+            json.dump(_report, file)
+
+    atexit.register(write)
+
+
+if _folder := os.environ.get("OPENREG_DRY_REPORT", ""):
+    del os.environ["OPENREG_DRY_REPORT"]  # not for the processes that the program starts
+    start(_folder)
