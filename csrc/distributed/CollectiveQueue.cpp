@@ -7,6 +7,7 @@
 
 #include "distributed/CollectiveCall.h"
 #include "runtime/OpenRegFunctions.h"
+#include "runtime/OpenRegGraphsC10Utils.h"
 
 namespace c10d::openreg {
 
@@ -33,6 +34,10 @@ c10::intrusive_ptr<Work> CollectiveQueue::submit(
     std::shared_ptr<CollectiveRequest> request,
     std::vector<at::Tensor> outputs) {
   c10::openreg::check_not_forked();
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      c10::openreg::capture_of(c10::openreg::getCurrentOpenRegStream(device.index())) == 0,
+      name_of(request->type),
+      " is not supported in a capture yet. Call it before the capture or after it.");
   request->sequence = key == StreamKey{} ? ++sequence_ : ++peer_sequences_[key];
   request->device = device.index();
   if (coalescing_) {

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <vector>
 
+#include "runtime/OpenRegGraphsC10Utils.h"
 #include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegObserver.h"
 
@@ -36,6 +37,9 @@ OpenRegGeneratorImpl::SharedEngine::~SharedEngine() {
   for (const auto& [device, event] : events) {
     orEventDestroy(event);
   }
+  for (const auto& [capture, use] : captures) {
+    orEventDestroy(use.last_use);
+  }
 }
 
 const at::Generator& OpenRegGeneratorImpl::cpu_generator() const {
@@ -58,19 +62,13 @@ void OpenRegGeneratorImpl::launch_on(Stream stream, const std::function<bool()>&
   for (;;) {
     {
       const std::lock_guard lock(engine_->mutex);
-      if (engine_->last_use && engine_->stream != stream) {
-        const ObservedCalls calls_for_itself(CallKind::Internal); // CUDA's generators do not order streams
-        OPENREG_CHECK(orStreamWaitEvent(queue, engine_->last_use, 0));
+      if (const uint64_t capture = capture_of(stream); C10_UNLIKELY(capture != 0)) {
+        capture_on(stream, capture, launch);
+        return;
       }
+      wait_for_last_use(stream);
       if (launch()) {
-        const ObservedCalls calls_for_itself(CallKind::Internal);
-        orEvent_t& event = engine_->events[stream.device_index()];
-        if (!event) {
-          event = create_event(stream);
-        }
-        OPENREG_CHECK(orEventRecord(event, queue));
-        engine_->last_use = event;
-        engine_->stream = stream;
+        note_use(stream);
         return;
       }
     }
@@ -78,7 +76,73 @@ void OpenRegGeneratorImpl::launch_on(Stream stream, const std::function<bool()>&
   }
 }
 
+void OpenRegGeneratorImpl::wait_for_last_use(Stream stream) {
+  if (engine_->last_use && engine_->stream != stream) {
+    const ObservedCalls calls_for_itself(CallKind::Internal); // CUDA's generators do not order streams
+    OPENREG_CHECK(orStreamWaitEvent(OpenRegStream(stream).stream(), engine_->last_use, 0));
+  }
+}
+
+void OpenRegGeneratorImpl::note_use(Stream stream) {
+  const ObservedCalls calls_for_itself(CallKind::Internal);
+  orEvent_t& event = engine_->events[stream.device_index()];
+  if (!event) {
+    event = create_event(stream);
+  }
+  OPENREG_CHECK(orEventRecord(event, OpenRegStream(stream).stream()));
+  engine_->last_use = event;
+  engine_->stream = stream;
+}
+
+// ---- graphs
+
+// The nodes draw in the order of the capture, also on different streams.
+void OpenRegGeneratorImpl::capture_on(Stream stream, uint64_t capture, const std::function<bool()>& launch) {
+  const auto found = engine_->captures.find(capture);
+  TORCH_CHECK(
+      found != engine_->captures.end(),
+      "Attempt to increase offset for a ",
+      identity.name,
+      " generator not in capture mode. A captured kernel draws from the default generator of the device where the "
+      "capture began.");
+  SharedEngine::CapturedUse& use = found->second;
+  const orStream_t queue = OpenRegStream(stream).stream();
+  if (use.last_use && use.stream != stream) {
+    OPENREG_CHECK(orStreamWaitEvent(queue, use.last_use, 0));
+  }
+  TORCH_INTERNAL_ASSERT(launch(), "a capture does not wait");
+  if (!use.last_use) {
+    use.last_use = create_event(stream);
+  }
+  OPENREG_CHECK(orEventRecord(use.last_use, queue));
+  use.stream = stream;
+}
+
+void OpenRegGeneratorImpl::begin_capture(uint64_t capture) {
+  const std::lock_guard lock(engine_->mutex);
+  engine_->captures[capture] = {};
+}
+
+bool OpenRegGeneratorImpl::end_capture(uint64_t capture) {
+  const std::lock_guard lock(engine_->mutex);
+  const auto ended = engine_->captures.extract(capture);
+  const orEvent_t last_use = ended ? ended.mapped().last_use : nullptr;
+  orEventDestroy(last_use);
+  return last_use != nullptr;
+}
+
+void OpenRegGeneratorImpl::order_with_uses(Stream stream) {
+  const std::lock_guard lock(engine_->mutex);
+  wait_for_last_use(stream);
+  note_use(stream);
+}
+
 std::unique_lock<std::mutex> OpenRegGeneratorImpl::wait_and_lock() const {
+  TORCH_CHECK(
+      capture_of(getCurrentOpenRegStream(device().index())) == 0,
+      "Cannot use the state of a generator of the ",
+      identity.device,
+      " device during graph capture: the call would take effect once, and not at each replay.");
   return std::unique_lock(cpu_generator().unsafeGetGeneratorImpl()->mutex_);
 }
 

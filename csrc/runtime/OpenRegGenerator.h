@@ -47,6 +47,14 @@ struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
     return engine_->cpu;
   }
 
+  // Until end_capture(), kernels of this capture (OpenRegGraphsC10Utils.h) may draw from the generator. They draw when
+  // they run, so each replay continues the sequence. end_capture() returns whether a kernel of the capture draws.
+  void begin_capture(uint64_t capture);
+  bool end_capture(uint64_t capture);
+  // Orders the stream after all earlier uses of the generator, and later uses after this point of the stream. To be
+  // called before and after a replay that draws.
+  void order_with_uses(Stream stream);
+
  private:
   // A Mersenne twister, and the event after the last queued kernel that draws from it.
   struct SharedEngine {
@@ -55,6 +63,11 @@ struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
     Stream stream{Stream::DEFAULT, Device(identity.type, 0)};
     orEvent_t last_use = nullptr;              // one of `events`
     std::map<DeviceIndex, orEvent_t> events{}; // One for each device: an event belongs to one device.
+    struct CapturedUse {
+      Stream stream{Stream::DEFAULT, Device(identity.type, 0)};
+      orEvent_t last_use = nullptr; // null: no kernel of the capture draws
+    };
+    std::map<uint64_t, CapturedUse> captures{}; // the captures whose kernels may draw
 
     explicit SharedEngine(at::Generator cpu) : cpu(std::move(cpu)) {}
     ~SharedEngine();
@@ -62,6 +75,11 @@ struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
 
   OpenRegGeneratorImpl(DeviceIndex device, std::shared_ptr<SharedEngine> engine);
   OpenRegGeneratorImpl* clone_impl() const override;
+
+  // Called with the lock of the engine.
+  void wait_for_last_use(Stream stream);
+  void note_use(Stream stream);
+  void capture_on(Stream stream, uint64_t capture, const std::function<bool()>& launch);
 
   // Waits as cpu_generator() does, then takes the CPU generator's lock, which kernels hold while they draw.
   std::unique_lock<std::mutex> wait_and_lock() const;

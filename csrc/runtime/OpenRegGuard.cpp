@@ -3,6 +3,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <openreg_activity.h>
 
+#include "runtime/OpenRegGraphsC10Utils.h"
 #include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegStream.h"
@@ -110,8 +111,8 @@ void OpenRegGuardImpl::synchronizeStream(const Stream& stream) const {
   notify_host_wait();
 }
 
-bool OpenRegGuardImpl::isStreamCapturing(const Stream&) const {
-  return false;
+bool OpenRegGuardImpl::isStreamCapturing(const Stream& stream) const {
+  return capture_of(stream) != 0;
 }
 
 // LITERALINCLUDE START: GUARD EVENT

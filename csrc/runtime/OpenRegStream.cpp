@@ -177,9 +177,8 @@ void wait_for_stream(Stream waiting, Stream other) {
 }
 
 bool start_and_query_inline() {
-  orExecutionMode mode = orExecutionInline;
-  OPENREG_CHECK(orGetExecutionMode(&mode, nullptr));
-  return mode == orExecutionInline;
+  OPENREG_CHECK(orGetExecutionMode(nullptr, nullptr));
+  return orExecutesInline();
 }
 
 } // namespace c10::openreg

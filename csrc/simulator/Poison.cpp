@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "runtime/OpenRegGraphsC10Utils.h"
 #include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegStream.h"
 
@@ -27,6 +28,10 @@ orEvent_t queue_poison(void* address, size_t size, Stream stream) {
   const ObservedCalls calls(CallKind::Internal); // the program does not use the memory
   const orStream_t queue = OpenRegStream(stream).stream();
   OPENREG_CHECK(orMemsetAsync(address, kPoison, size, queue));
+  if (capture_of(stream) != 0) { // each replay poisons the memory, before a later node of the stream gets it
+    return nullptr;
+  }
+  const UnsafeCalls unsafe;
   const orEvent_t event = create_event(stream);
   OPENREG_CHECK(orEventRecord(event, queue));
   if (orEventQuery(event) == orErrorNotReady) {

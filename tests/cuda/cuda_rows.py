@@ -344,7 +344,9 @@ WORKS.update(
 WORKS.update({name: f"is_module('torch.cuda.{name}')" for name in modules()})
 
 _NO_PYNVML = "ModuleNotFoundError: nvidia-ml-py does not seem to be installed or it can't be imported."
-_NO_GRAPH = "NotImplementedError: torch.cuda.CUDAGraph is not available: the simulated device cannot capture graphs."
+_NO_GRAPH = (
+    "NotImplementedError: torch.cuda.CUDAGraph is not available: this device captures with torch.accelerator.Graph."
+)
 _NO_BLAS = "is not available: the simulated device computes with the CPU's kernels, without cuBLAS."
 _NO_TUNABLE = (
     "NotImplementedError: torch.cuda.tunable is not available: it chooses among the GEMMs of cuBLAS, "

@@ -108,7 +108,7 @@ def test_inductor_says_once_that_no_graph_is_captured(python: Run) -> None:
     result = python(code)
     assert output_of(result) == "[2.0, 2.0]"
     assert [line.partition("[__cudagraphs] ")[2] for line in result.stderr.splitlines()] == [
-        "skipping cudagraphs due to the simulated device cannot capture graphs"
+        "skipping cudagraphs due to the simulated device has no CUDA graphs"
     ]
 
 

@@ -467,8 +467,8 @@ def test_a_kernel_that_the_calling_thread_computes_is_refused(mode: str, stream:
     begin(on)
     assert fails(lambda: call("orKernelBegin", ctypes.byref(scope), on, ctypes.byref(what))) == (
         "orErrorStreamCaptureUnsupported",
-        f"orKernelBegin: {PERMITTED}a kernel that the calling thread computes cannot become part of a graph. Launch it "
-        "(orLaunch)",
+        f"orKernelBegin: {PERMITTED}k is computed on the calling thread, which is not supported in a capture yet. Call "
+        "it before the capture or after it",
     )
     assert fails(lambda: end(on))[0] == "orErrorStreamCaptureInvalidated"
     call("orKernelBegin", ctypes.byref(scope), on, ctypes.byref(what))

@@ -26,7 +26,7 @@ CSRC = ROOT / "csrc"
 RUNTIME = CSRC / "runtime"
 OPERATORS = CSRC / "aten"
 BINDINGS = ROOT / "torch_openreg" / "csrc"
-CORE = ("runtime", "aten", "amp", "profiler", "distributed")
+CORE = ("runtime", "aten", "amp", "graph", "profiler", "distributed")
 BUILD = ROOT / os.environ.get("SKBUILD_BUILD_DIR", f"build/{Path(sys.prefix).name}")
 
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)

@@ -122,11 +122,6 @@ def test_the_accelerators_memory_functions_count_the_devices_memory() -> None:
     assert accelerator.get_memory_info(1) == (free, total)
 
 
-def test_a_graph_is_refused_in_pytorchs_words() -> None:
-    with pytest.raises(RuntimeError, match=f"^Graph is not supported on device type: {DEVICE}"):
-        accelerator.Graph()
-
-
 # ---- torch.device, default device, device module ---------------------------------------------------------------------
 
 

@@ -30,13 +30,11 @@ def refusal(sentence: str) -> Callable[..., NoReturn]:
 
 
 class _CUDAGraph:
-    __new__ = refusal("torch.cuda.CUDAGraph is not available: the simulated device cannot capture graphs.")
+    __new__ = refusal("torch.cuda.CUDAGraph is not available: this device captures with torch.accelerator.Graph.")
 
 
 class _AllocatorState:
-    __new__ = refusal(
-        "The state of a CUDA graph's memory is not available: the simulated device cannot capture graphs."
-    )
+    __new__ = refusal("The state of a CUDA graph's memory is not available: the simulated device has no CUDA graphs.")
 
 
 _no_blas = "is not available: the simulated device computes with the CPU's kernels, without cuBLAS."

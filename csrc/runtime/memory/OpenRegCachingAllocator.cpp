@@ -2,6 +2,7 @@
 
 #include <c10/core/impl/GPUTrace.h>
 #include <openreg_activity.h>
+#include <openreg_graph.h>
 
 #include <algorithm>
 #include <utility>
@@ -214,7 +215,8 @@ char* DeviceCachingAllocator::malloc(size_t size) {
   }
   char* const address = alloc_found_block(params);
   lock.unlock();
-  if (C10_UNLIKELY(orIsObserved(orActivityAllocation))) {
+  // A graph keeps its memory, and each replay uses it in the forms of all tensors that the capture had there.
+  if (C10_UNLIKELY(orIsObserved(orActivityAllocation)) && !params.pool->owner->is_of_graph()) {
     orNoteAllocation(address, size, OpenRegStream(params.stream).stream());
   }
   if (const auto* trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace)) {
@@ -309,6 +311,9 @@ C10_NOINLINE void DeviceCachingAllocator::note_free(const void* pointer) {
   {
     const std::lock_guard lock(mutex_);
     if (const Block* block = find_block(pointer)) {
+      if (block->pool->owner->is_of_graph()) {
+        return; // its allocation was not noted either
+      }
       size = block->size;
       stream = OpenRegStream(stream_of(block)).stream();
     }
@@ -340,6 +345,11 @@ void DeviceCachingAllocator::recordStream(const void* pointer, Stream stream) {
 }
 
 void BlockEvents::insert_events(Block* block) {
+  if (orMayCapture()) { // as CUDA's allocator: in a capture an event stands for no moment of the device
+    deferred_.push_back(block);
+    ++block->event_count; // so that no neighbour merges with the block
+    return;
+  }
   const ObservedCalls calls(CallKind::Internal);
   for (const Stream& stream : block->stream_uses) {
     const orEvent_t event = create_event(stream);
@@ -351,6 +361,10 @@ void BlockEvents::insert_events(Block* block) {
 }
 
 std::vector<Block*> BlockEvents::take_finished() {
+  for (Block* block : std::exchange(deferred_, {})) {
+    --block->event_count;
+    insert_events(block);
+  }
   std::vector<Block*> finished;
   std::erase_if(events_, [&](const auto& entry) {
     const auto [event, block] = entry;
@@ -370,6 +384,9 @@ std::vector<Block*> BlockEvents::take_finished() {
 
 // Frees the blocks whose events have passed.
 void DeviceCachingAllocator::process_events(std::unique_lock<Mutex>& lock, const Context& context) {
+  if (orMayCapture()) { // as CUDA's allocator: a query could invalidate the capture
+    return;
+  }
   for (Block* block : events.take_finished()) {
     if (observer() == nullptr || may_reuse(lock, block)) {
       block->event_count = 0;

@@ -161,6 +161,9 @@ struct PoolSet {
   bool is_private() const {
     return id != MempoolId_t{0, 0};
   }
+  bool is_of_graph() const { // as with CUDA, the ids of a graph's own pools are {n, 0}
+    return id.first != 0;
+  }
 
   void append_to(std::vector<BlockPool*>& pools) {
     for (auto& of_stream : streams) {
@@ -293,10 +296,11 @@ using OutOfMemoryObserver = std::function<void(int64_t device, size_t size, size
 class BlockEvents {
  public:
   bool empty() const {
-    return events_.empty();
+    return events_.empty() && deferred_.empty();
   }
 
-  // Records an event on each stream that recordStream() named for the block.
+  // Records an event on each stream that recordStream() named for the block. While a stream of the process captures,
+  // only notes the block, and take_finished() does so later.
   void insert_events(Block* block);
 
   // Lets the block wait for `event` too, and takes the event over. The caller has counted it in event_count.
@@ -310,6 +314,7 @@ class BlockEvents {
 
  private:
   std::deque<std::pair<orEvent_t, Block*>> events_;
+  std::vector<Block*> deferred_; // by insert_events()
 };
 
 // Everything that the lock of a device guards.

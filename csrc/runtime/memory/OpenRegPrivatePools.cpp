@@ -1,5 +1,7 @@
 #include "runtime/memory/OpenRegCachingAllocator.h"
 
+#include <openreg_graph.h>
+
 #include <algorithm>
 
 // Memory pools of the program (torch.openreg.MemPool), and which pools serve a request.
@@ -91,7 +93,7 @@ void DeviceCachingAllocator::release_pool(MempoolId_t id) {
   std::unique_lock lock(mutex());
   PoolSet& set = pools.private_pools(id);
   TORCH_INTERNAL_ASSERT(set.use_count > 0);
-  if (--set.use_count == 0) {
+  if (--set.use_count == 0 && !orMayCapture()) { // in a capture, the next emptyCache() gives them back, as with CUDA
     std::vector<BlockPool*> its_pools;
     set.append_to(its_pools);
     release_blocks(lock, segments.take_all(its_pools, nullptr));

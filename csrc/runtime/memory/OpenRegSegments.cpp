@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "runtime/OpenRegGraphsC10Utils.h"
 #include "runtime/OpenRegIdentity.h"
 
 // Segments: from the device, when no cached block fits a request, and back to it when the cache is emptied, when
@@ -35,6 +36,7 @@ Block* DeviceSegments::alloc(BlockPool& pool, size_t size, const Context& contex
   }
   void* address = nullptr;
   const ObservedCalls calls(CallKind::Internal); // the program does not know the segment
+  const UnsafeCalls unsafe;                      // as CUDA's allocator: a capture gets its segments
   const orError_t result = orMalloc(&address, size);
   if (result == orErrorMemoryAllocation) {
     return nullptr;
@@ -48,6 +50,16 @@ Block* DeviceSegments::alloc(BlockPool& pool, size_t size, const Context& contex
   return segment;
 }
 
+// Refuses to give a segment back if a capture would refuse it. Otherwise the segment would be lost.
+static void check_may_free(DeviceIndex device) {
+  if (orMayCapture()) {
+    const orEvent_t event = create_event(getDefaultOpenRegStream(device));
+    const orError_t error = orEventQuery(event); // unsafe (openreg_graph.h), as orFree() is
+    orEventDestroy(event);
+    OPENREG_CHECK(error);
+  }
+}
+
 // Removes those free segments of `pools` for which `chosen(block)` is true.
 template <class Chosen>
 DeviceSegments::Segments DeviceSegments::take(
@@ -56,6 +68,7 @@ DeviceSegments::Segments DeviceSegments::take(
   for (BlockPool* pool : pools) {
     for (Block* segment : pool->free_segments()) {
       if (chosen(segment)) {
+        check_may_free(device_);
         pool->remove(segment);
         count(*segment, false);
         record(TraceEntry::SEGMENT_FREE, *segment, context ? context : segment->context_when_segment_allocated);
@@ -218,6 +231,9 @@ void DeviceCachingAllocator::release_cached_blocks(
 
 void DeviceCachingAllocator::synchronize_and_free_events(
     std::unique_lock<Mutex>& lock, const std::shared_ptr<GatheredContext>& context) {
+  if (orMayCapture()) { // as CUDA's allocator
+    return;
+  }
   ++stats.num_sync_all_streams;
   // A block may wait twice: for the other streams, and then for the observer's event.
   for (int pass = 0; pass < (observer() ? 2 : 1) && !events.empty(); ++pass) {

@@ -4,6 +4,7 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/ops/copy_ops.h>
+#include <openreg_graph.h>
 
 #include <tuple>
 
@@ -19,6 +20,14 @@
 namespace at::openreg {
 namespace {
 
+bool is_pinned(const Tensor& tensor) {
+  return at::getHostAllocator(identity.type) && tensor.is_pinned();
+}
+
+bool is_pageable(const Tensor& tensor) {
+  return tensor.is_cpu() && !is_pinned(tensor);
+}
+
 // Returns the CPU tensor that stands for `tensor` in a queued copy: the alias of a device tensor, or a tensor over the
 // same memory as a pinned tensor. An ordinary CPU source is cloned, because the host may change the source after the
 // call. Returns an undefined tensor if the copy cannot be queued.
@@ -30,7 +39,7 @@ Tensor queued_operand(const Tensor& tensor, bool is_source) {
                ? make_like(c10::openreg::cpu_view_of(storage), c10::DispatchKey::CPU, impl)
                : Tensor();
   }
-  if (at::getHostAllocator(identity.type) && tensor.is_pinned()) {
+  if (is_pinned(tensor)) {
     return make_like(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage), c10::DispatchKey::CPU, impl);
   }
   return is_source ? tensor.clone() : Tensor();
@@ -45,6 +54,9 @@ bool queue_copy(const Tensor& self, const Tensor& source, bool non_blocking) {
     return false;
   }
   const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
+  if (orMayCapture() && is_pageable(source)) {
+    return false; // a graph would keep the bytes of now: a capture refuses the copy
+  }
   const Tensor to = queued_operand(self, false), from = queued_operand(source, true);
   if (!to.defined() || !from.defined()) {
     return false;

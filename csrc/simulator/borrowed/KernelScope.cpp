@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/OpenRegGraphsC10Utils.h"
 #include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegWait.h"
@@ -124,8 +125,21 @@ void KernelScope::add_device(Device device) {
   }
 }
 
+// As on CUDA, the wait is what the capture refuses.
+C10_NOINLINE void KernelScope::refuse_wait_in_capture() const {
+  if (device_ >= 0 && waits_in_this_call()) {
+    const Stream stream = c10::openreg::getCurrentOpenRegStream(device_);
+    if (c10::openreg::capture_of(stream) != 0) {
+      OPENREG_CHECK(orStreamSynchronize(c10::openreg::OpenRegStream(stream).stream()));
+    }
+  }
+}
+
 void KernelScope::enter() {
   check_devices();
+  if (orMayCapture()) {
+    refuse_wait_in_capture();
+  }
   const bool waits = C10_UNLIKELY(c10::openreg::wait_is_observed()) && waits_in_this_call();
   if (C10_UNLIKELY(waits) && traits_.sync->warns({operands_, flags_})) {
     c10::openreg::note_synchronization();

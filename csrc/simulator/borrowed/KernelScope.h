@@ -128,6 +128,7 @@ class KernelScope : public DeviceCheck {
   std::unique_ptr<Index> index_; // from a device tensor to its place in aliases_; null while aliases_ has few elements
 
   bool makes_results() const;
+  void refuse_wait_in_capture() const;
   void visit_operands(orOperandFn_t visit, void* context) const;
   const Tensor& alias(c10::MaybeOwned<Tensor> tensor);
   const Alias* find(const TensorImpl* device) const;

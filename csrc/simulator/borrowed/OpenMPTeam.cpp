@@ -1,7 +1,6 @@
 #include "simulator/borrowed/OpenMPTeam.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/record_function.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -42,6 +41,12 @@ void release_team() {
 // Whether PyTorch's observers see the operators of this thread. The address of the variable identifies the thread.
 thread_local bool is_observed = true;
 
+void use_threads(int count) {
+  if (at::get_num_threads() != count) {
+    at::set_num_threads(count);
+  }
+}
+
 void release_team_when_idle() {
   constexpr unsigned int kMicroseconds = 1000; // making a new team takes about 50 us
   OPENREG_CHECK(orSetIdleCallback([](void*) { release_team(); }, nullptr, kMicroseconds));
@@ -72,9 +77,21 @@ void LaunchSettings::apply() const {
     at::enableRecordFunction(false);
     is_observed = false;
   }
-  if (at::get_num_threads() != threads_) {
-    at::set_num_threads(threads_);
-  }
+  compute_with();
+}
+
+void LaunchSettings::compute_with() const {
+  use_threads(threads_);
+  c10::AutogradState::set_tls_state(autograd_);
+}
+
+LaunchSettings::Applied::Applied(const LaunchSettings& settings)
+    : threads_(at::get_num_threads()), autograd_(c10::AutogradState::get_tls_state()) {
+  settings.compute_with();
+}
+
+LaunchSettings::Applied::~Applied() {
+  use_threads(threads_);
   c10::AutogradState::set_tls_state(autograd_);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/record_function.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/Stream.h>
 
@@ -30,17 +31,34 @@ void run_backward_on_this_thread();
 class LaunchSettings {
  public:
   LaunchSettings();   // may call Python (c10::openreg::launched_at()): no lock may be held
-  void apply() const; // on the device's thread, before the kernel
+  void apply() const; // on the device's thread, before the kernel; PyTorch's observers then stay off
   // A part of a failure's text, such as ", launched at train.py:12 in step"; empty if the line is not recorded.
   const std::string& launched_at() const {
     return launched_at_;
   }
+
+  // Computes with the settings until the end of the scope; then the thread has its own settings again. For a kernel of a
+  // graph: in the execution mode inline, the thread that replays the graph runs it.
+  class Applied {
+   public:
+    explicit Applied(const LaunchSettings& settings);
+    ~Applied();
+    Applied(const Applied&) = delete;
+    Applied& operator=(const Applied&) = delete;
+
+   private:
+    const at::RecordFunctionGuard unobserved_{false};
+    const int threads_;
+    const c10::AutogradState autograd_;
+  };
 
  private:
   const void* launching_thread_;
   int threads_;
   c10::AutogradState autograd_;
   std::string launched_at_;
+
+  void compute_with() const;
 };
 
 // Releases the calling thread's OpenMP team, and calls orLaunchDescribed().

@@ -67,8 +67,16 @@ class QueuedStub final : public QueuedIterator {
   const Loop loop_;
   std::tuple<std::decay_t<Args>...> args_; // the caller's arguments may be gone when the kernel runs
 
-  void compute() override {
-    std::apply([this](auto&... args) { loop_(iterator_, args...); }, args_);
+  void compute(bool again) override {
+    const auto run = [this](TensorIterator& iterator) {
+      std::apply([&](auto&... args) { loop_(iterator, args...); }, args_);
+    };
+    if (again) {
+      TensorIterator copy(iterator_); // a kernel may change its iterator
+      run(copy);
+    } else {
+      run(iterator_);
+    }
   }
 };
 

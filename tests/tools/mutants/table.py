@@ -93,7 +93,7 @@ GUARD = {
     "void* OpenRegGuardImpl::getStreamNativeHandle(const Stream stream) const {": "return nullptr;",
     "bool OpenRegGuardImpl::queryStream(const Stream& stream) const {": "return true;",
     "void OpenRegGuardImpl::synchronizeStream(const Stream& stream) const {": "return;",
-    "bool OpenRegGuardImpl::isStreamCapturing(const Stream&) const {": "return true;",
+    "bool OpenRegGuardImpl::isStreamCapturing(const Stream& stream) const {": "return true;",
     "bool OpenRegGuardImpl::queryEvent(void* event) const {": "return true;",
     "void OpenRegGuardImpl::synchronizeEvent(void* event) const {": "return;",
     "void OpenRegGuardImpl::block(void* event, const Stream& stream) const {": "return;",
@@ -370,8 +370,8 @@ EXPECTED_SURVIVORS: dict[str, str] = {
     "hooks.init": "equivalent: the first allocation starts the device too, and no earlier call needs a started device",
     "generator.device_type": "equivalent: only at::check_generator<T> calls this static function, and only code that "
     "includes the backend's own header can name the class T",
-    "host_allocator.get_current_stream": "equivalent: PyTorch's pinned allocator asks for the current stream only while a "
-    "graph is captured, and this device captures no graphs",
+    "host_allocator.get_current_stream": "equivalent: PyTorch's pinned allocator asks for the current stream only for a "
+    "block in a memory pool of a graph, and this device's graphs have no pools of pinned memory",
     **{f"rule.{name}": "equivalent: the device has its own kernel for this operator, and that kernel applies no device rule"
        for name in ("copy_", "set_.source_Tensor")},
     **{f"row.{name}": "equivalent: PyTorch composes this operator of other operators that have rows; its own row only saves time"

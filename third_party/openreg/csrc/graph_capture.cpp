@@ -98,6 +98,12 @@ void beginOn(const StreamPtr& stream, const std::shared_ptr<Capture>& capture, s
   }
 }
 
+void publishCount() {
+  const Locked locked; // the execution mode changes under this lock
+  __atomic_store_n(&orCaptureCount, captures().size(), __ATOMIC_RELAXED);
+  publishInlineFlag();
+}
+
 void end(const std::shared_ptr<Capture>& capture) {
   for (const StreamPtr& stream : std::exchange(capture->streams, {})) {
     stream->capture.reset();
@@ -109,7 +115,7 @@ void end(const std::shared_ptr<Capture>& capture) {
     }
   }
   std::erase(captures(), capture);
-  __atomic_store_n(&orCaptureCount, captures().size(), __ATOMIC_RELAXED);
+  publishCount();
 }
 
 // Returns a stream of the capture whose last work the origin has not waited for; null if there is none.
@@ -384,7 +390,7 @@ orError_t orStreamBeginCapture(orStream_t stream, orStreamCaptureMode mode) {
     static uint64_t last = 0;
     const auto graph = std::make_shared<Graph>();
     captures().push_back(std::make_shared<Capture>(Capture{++last, mode, &thisThread, graph, graphs().add(graph)}));
-    __atomic_store_n(&orCaptureCount, captures().size(), __ATOMIC_RELAXED);
+    publishCount();
     beginOn(found, captures().back(), {});
     return orSuccess;
   });

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -134,8 +135,10 @@ thread_local constinit std::unique_ptr<InterceptedKernel> interceptedKernel;
       return orErrorInvalidResourceHandle;
     }
     if (isCapturing(*stream)) {
-      return refuseInCapture(
-          *stream, "a kernel that the calling thread computes cannot become part of a graph. Launch it (orLaunch)");
+      const std::string what = std::string(kernel->name != nullptr ? kernel->name : "the kernel") +
+                               " is computed on the calling thread, which is not supported in a capture yet. Call it "
+                               "before the capture or after it";
+      return refuseInCapture(*stream, what.c_str());
     }
     bool hasTurn = false;
     std::optional<Failure> failure;

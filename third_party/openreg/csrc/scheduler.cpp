@@ -21,7 +21,11 @@ Scheduler* scheduler = nullptr;
 
 void setMode(orExecutionMode mode) {
   scheduler->mode = mode;
-  __atomic_store_n(&orInlineFlag, mode == orExecutionInline, __ATOMIC_RELEASE);
+  publishInlineFlag();
+}
+
+void publishInlineFlag() {
+  __atomic_store_n(&orInlineFlag, scheduler->mode == orExecutionInline && !orMayCapture(), __ATOMIC_RELEASE);
 }
 
 static void setSeed(uint64_t seed) {

@@ -23,6 +23,9 @@ void startScheduler(orExecutionMode mode, uint64_t chaosSeed);
 
 void setMode(orExecutionMode mode);
 
+// Writes orInlineFlag. To be called when the mode has changed, or the number of captures, under the scheduler's lock.
+void publishInlineFlag();
+
 // Whether the mode is orExecutionChaos. The mode does not change while work is pending, except at exit.
 bool isChaos();
 

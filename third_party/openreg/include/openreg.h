@@ -344,9 +344,9 @@ typedef enum orExecutionMode {
  * does not exist, and orErrorNotSupported if this build does not have it. */
 OPENREG_EXPORT orError_t orSetExecutionMode(orExecutionMode mode, uint64_t seed);
 
-/* Returns whether the mode is orExecutionInline. Callers ask before every kernel, so this function cannot fail. It
- * returns false before the simulator has started. In a forked child it also returns false, and the launch that follows
- * returns the error. */
+/* Returns whether the mode is orExecutionInline and no stream captures. Callers ask before every kernel, so this
+ * function cannot fail. It returns false before the simulator has started. In a forked child it also returns false, and
+ * the launch that follows returns the error. */
 OPENREG_EXPORT bool orExecutesInline(void);
 
 /* The result of orExecutesInline, without a call. Read it with __atomic_load_n; never write it. */

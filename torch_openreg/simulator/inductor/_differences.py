@@ -141,7 +141,7 @@ def _any_generator(original: Any, kernel: Any, *args: Any, **kwargs: Any) -> Any
 
 
 def _no_capture(original: Any) -> str:
-    return "the simulated device cannot capture graphs"
+    return "the simulated device has no CUDA graphs"
 
 
 def _refuse(original: Any, *args: Any, **kwargs: Any) -> Any:

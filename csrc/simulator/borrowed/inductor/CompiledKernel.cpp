@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "simulator/borrowed/OpenMPTeam.h"
+#include "simulator/borrowed/queue/QueuedWork.h"
 #include "simulator/dry/Contents.h"
 #include "simulator/dry/Undecided.h"
 
@@ -94,7 +94,12 @@ class QueuedCompiledKernel {
 
   void run() const {
     settings_.apply();
-    run_named(run_, body_.data(), data_.data(), name_, settings_.launched_at());
+    compute();
+  }
+
+  void replay() const {
+    const LaunchSettings::Applied settings(settings_);
+    compute();
   }
 
  private:
@@ -105,19 +110,11 @@ class QueuedCompiledKernel {
   c10::SmallVector<void*, 8> data_;
   std::vector<std::unique_ptr<std::max_align_t[]>> copies_;
   const LaunchSettings settings_;
-};
 
-void queue(c10::Stream stream, std::unique_ptr<QueuedCompiledKernel> kernel) {
-  const auto run = [](void* data) {
-    const std::unique_ptr<QueuedCompiledKernel> owned(static_cast<QueuedCompiledKernel*>(data));
-    owned->run();
-  };
-  const auto operands = [](void* data, orOperandFn_t visit, void* context) {
-    static_cast<const QueuedCompiledKernel*>(data)->visit_operands(visit, context);
-  };
-  OPENREG_CHECK(launch_kernel(stream, run, kernel.get(), orLaunchDefault, {kernel->name(), operands, kernel.get()}));
-  kernel.release(); // `run` deletes the kernel
-}
+  void compute() const {
+    run_named(run_, body_.data(), data_.data(), name_, settings_.launched_at());
+  }
+};
 
 } // namespace
 
@@ -142,7 +139,8 @@ void torch_openreg_launch_compiled(
     return;
   }
   if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
-    queue(stream, std::make_unique<QueuedCompiledKernel>(name, operands, count, run, body, bodySize));
+    auto kernel = std::make_unique<QueuedCompiledKernel>(name, operands, count, run, body, bodySize);
+    launch_owned(stream, kernel, orLaunchDefault);
     return;
   }
   const c10::openreg::Kernel kernel(stream.stream(), name, &OperandList::visit, &described);

@@ -44,11 +44,11 @@ void QueuedKernel::visit_operands(orOperandFn_t visit, void* context) const {
   }
 }
 
-void QueuedKernel::compute() {
-  move(run_kernel());
+void QueuedKernel::compute(bool again) {
+  move(run_kernel(again ? stack_ : std::move(stack_)));
 }
 
-QueuedKernel::Misplaced QueuedKernel::run_kernel() {
+QueuedKernel::Misplaced QueuedKernel::run_kernel(torch::jit::Stack stack) {
   c10::SmallVector<c10::StorageImpl*, 4> memory;
   for (const Reserved& each : reserved_) {
     if (each.memory && each.memory->nbytes() > 0) {
@@ -56,10 +56,10 @@ QueuedKernel::Misplaced QueuedKernel::run_kernel() {
     }
   }
   c10::openreg::KernelAllocations allocations(memory, memory.empty() ? 0 : results_of(key_));
-  op_.redispatchBoxed(kCpu, &stack_);
+  op_.redispatchBoxed(kCpu, &stack);
   Misplaced misplaced;
   for (size_t i = 0; i < reserved_.size(); ++i) {
-    const Tensor& result = stack_[i].toTensor();
+    const Tensor& result = stack[i].toTensor();
     if (!is_at_reserved_address(reserved_[i], result)) {
       misplaced.emplace_back(&reserved_[i], result);
     }

@@ -41,8 +41,8 @@ class QueuedKernel final : public QueuedWork {
   CallKey key_;
   c10::SmallVector<Reserved, 2> reserved_;
 
-  void compute() override;
-  Misplaced run_kernel();
+  void compute(bool again) override;
+  Misplaced run_kernel(torch::jit::Stack stack);
   bool is_at_reserved_address(const Reserved& wanted, const Tensor& result) const;
   void move(Misplaced misplaced) const;
 };

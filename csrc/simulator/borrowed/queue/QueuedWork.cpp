@@ -6,30 +6,35 @@ namespace at::openreg {
 
 void QueuedWork::run() {
   settings_.apply();
+  compute_named(false);
+}
+
+void QueuedWork::replay() {
+  const LaunchSettings::Applied settings(settings_);
+  compute_named(true);
+}
+
+void QueuedWork::compute_named(bool again) {
   const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
   try {
-    compute();
+    compute(again);
   } catch (c10::Error& error) {
     error.add_context(c10::str("raised by ", name(), settings_.launched_at()));
     throw;
   }
 }
 
-// LITERALINCLUDE START: QUEUE LAUNCH
 bool launch(c10::Stream stream, std::unique_ptr<QueuedWork>& kernel, unsigned flags) {
-  const orHostFn_t run = [](void* data) { std::unique_ptr<QueuedWork>(static_cast<QueuedWork*>(data))->run(); };
-  const auto operands = [](void* data, orOperandFn_t visit, void* context) {
-    static_cast<const QueuedWork*>(data)->visit_operands(visit, context);
-  };
-  const orKernel what{kernel->name(), operands, kernel.get()};
-  const orError_t error = launch_kernel(stream, run, kernel.get(), flags, what);
-  if (error == orErrorNotReady) {
-    return false;
-  }
-  OPENREG_CHECK(error);
-  kernel.release(); // `run` deletes the kernel
-  return true;
+  return launch_owned(stream, kernel, flags);
 }
-// LITERALINCLUDE END: QUEUE LAUNCH
+
+orGraph_t captured_graph(c10::Stream stream) {
+  orGraph_t graph = nullptr;
+  if (orMayCapture()) {
+    orStreamCaptureStatus status = orStreamCaptureStatusNone;
+    OPENREG_CHECK(orStreamGetCaptureInfo(c10::openreg::OpenRegStream(stream).stream(), &status, nullptr, &graph));
+  }
+  return graph;
+}
 
 } // namespace at::openreg

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <c10/core/Stream.h>
+#include <openreg_graph.h>
 
 #include <memory>
 
@@ -9,7 +10,8 @@
 namespace at::openreg {
 
 // A kernel that is queued on a stream. Until the kernel has run, the object keeps what the kernel needs: CPU aliases of
-// the operands, and the settings of the launching thread. It owns no device memory.
+// the operands, and the settings of the launching thread. It owns no device memory. A kernel that is launched in a
+// capture belongs to the graph, and each replay runs it.
 class QueuedWork {
  public:
   virtual ~QueuedWork() = default;
@@ -17,15 +19,49 @@ class QueuedWork {
   virtual const char* name() const = 0;                                      // of the operator
   virtual void visit_operands(orOperandFn_t visit, void* context) const = 0; // may be called until run() begins
   void run();                                                                // on the device's thread
+  void replay();                                                             // on any thread, any number of times
 
  private:
   LaunchSettings settings_;
 
-  virtual void compute() = 0;
+  void compute_named(bool again);
+
+  // `again`: the kernel may be computed again, so the object must stay as it is.
+  virtual void compute(bool again) = 0;
 };
 
-// Queues the kernel on `stream`, which then owns the kernel. Returns false, and leaves the kernel to the caller, if
+// Launches a kernel on `stream`, which then owns the kernel. Returns false, and leaves the kernel to the caller, if
 // `flags` has orLaunchNoWait and a launch would wait.
 bool launch(c10::Stream stream, std::unique_ptr<QueuedWork>& kernel, unsigned flags = orLaunchDefault);
+
+// The graph that the stream captures; null if it does not capture.
+orGraph_t captured_graph(c10::Stream stream);
+
+// What launch() does, for any class with name(), visit_operands(), run() and replay().
+// LITERALINCLUDE START: QUEUE LAUNCH
+template <class Kernel>
+bool launch_owned(c10::Stream stream, std::unique_ptr<Kernel>& kernel, unsigned flags) {
+  const orHostFn_t run = [](void* data) { std::unique_ptr<Kernel>(static_cast<Kernel*>(data))->run(); };
+  const orHostFn_t replay = [](void* data) { static_cast<Kernel*>(data)->replay(); };
+  const orHostFn_t destroy = [](void* data) { delete static_cast<Kernel*>(data); };
+  const auto operands = [](void* data, orOperandFn_t visit, void* context) {
+    static_cast<const Kernel*>(data)->visit_operands(visit, context);
+  };
+  const orKernel what{kernel->name(), operands, kernel.get()};
+  if (const orGraph_t graph = captured_graph(stream); C10_UNLIKELY(graph != nullptr)) {
+    OPENREG_CHECK(orGraphRetainUserObject(graph, kernel.get(), destroy));
+    OPENREG_CHECK(orLaunchDescribed(
+        c10::openreg::OpenRegStream(stream).stream(), replay, kernel.release(), orLaunchDefault, &what));
+    return true;
+  }
+  const orError_t error = launch_kernel(stream, run, kernel.get(), flags, what);
+  if (error == orErrorNotReady) {
+    return false;
+  }
+  OPENREG_CHECK(error);
+  kernel.release(); // `run` deletes the kernel
+  return true;
+}
+// LITERALINCLUDE END: QUEUE LAUNCH
 
 } // namespace at::openreg

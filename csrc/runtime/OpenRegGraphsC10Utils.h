@@ -1,0 +1,48 @@
+#pragma once
+
+#include <openreg_graph.h>
+
+#include "runtime/OpenRegStream.h"
+
+// Questions about captures, as in c10/cuda/CUDAGraphsC10Utils.h. While no stream of the process captures, each costs one
+// load and one branch.
+namespace c10::openreg {
+
+// The number of the capture that `stream` is part of; 0 if it does not capture.
+inline uint64_t capture_of(Stream stream) {
+  uint64_t number = 0;
+  if (orMayCapture()) {
+    orStreamCaptureStatus status = orStreamCaptureStatusNone;
+    OPENREG_CHECK(orStreamGetCaptureInfo(OpenRegStream(stream).stream(), &status, &number, nullptr));
+  }
+  return number;
+}
+
+// While an object of this class lives, no capture refuses the unsafe calls of the calling thread (openreg_graph.h). For
+// calls that the program does not make itself.
+class UnsafeCalls {
+ public:
+  UnsafeCalls() {
+    if (orMayCapture()) {
+      exchange();
+      exchanged_ = true;
+    }
+  }
+  ~UnsafeCalls() {
+    if (exchanged_) {
+      exchange();
+    }
+  }
+  UnsafeCalls(const UnsafeCalls&) = delete;
+  UnsafeCalls& operator=(const UnsafeCalls&) = delete;
+
+ private:
+  orStreamCaptureMode mode_ = orStreamCaptureModeRelaxed;
+  bool exchanged_ = false;
+
+  void exchange() {
+    orThreadExchangeStreamCaptureMode(&mode_); // fails in a forked child only, which has no captures
+  }
+};
+
+} // namespace c10::openreg

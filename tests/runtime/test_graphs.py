@@ -1,0 +1,362 @@
+"""Graphs of PyTorch (torch.accelerator.Graph): what a capture takes and refuses, and what a replay computes."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from comparison import DEVICE_0
+from torch import nn
+from torch.nn import functional as F
+
+from torch_openreg import openreg
+
+PERMITTED = "operation not permitted when stream is capturing"
+YET = "not supported in a capture yet"
+
+
+@pytest.fixture(autouse=True, params=["inline", "async", "chaos"])
+def mode(request: pytest.FixtureRequest) -> Iterator[str]:
+    with openreg.execution_mode(request.param, seed=7):
+        yield request.param
+        torch.accelerator.synchronize()
+
+
+def captured(
+    compute: Callable[[], object], stream: torch.Stream | None = None, pool: tuple[int, int] | None = None
+) -> torch.accelerator.Graph:
+    graph = torch.accelerator.Graph(pool=pool)
+    with stream or torch.Stream(), graph:
+        compute()
+    return graph
+
+
+def vector(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float32).to(DEVICE_0)
+
+
+@contextlib.contextmanager
+def refused(text: str) -> Iterator[None]:
+    """The block is captured, and raises an error with this text. Afterwards the stream captures no more."""
+    graph = torch.accelerator.Graph()
+    with torch.Stream() as stream:
+        torch.accelerator.synchronize()
+        graph.capture_begin()
+        try:
+            with pytest.raises(RuntimeError, match=text):
+                yield
+        finally:
+            with contextlib.suppress(RuntimeError):
+                graph.capture_end()
+        assert not stream.is_capturing()
+
+
+# ---- Capture and replay ----------------------------------------------------------------------------------------------
+
+
+def test_a_capture_runs_nothing_and_a_replay_runs_all() -> None:
+    x, y = vector(1, 2), vector(7, 7)
+
+    def compute() -> None:
+        y.copy_(x * 2 + 1)
+        x.add_(1)
+
+    graph = captured(compute)
+    assert (x.tolist(), y.tolist()) == ([1, 2], [7, 7])
+    graph.replay()
+    assert (x.tolist(), y.tolist()) == ([2, 3], [3, 5])
+    graph.replay()
+    assert (x.tolist(), y.tolist()) == ([3, 4], [5, 7])
+    x.copy_(vector(10, 20))
+    graph.replay()
+    assert y.tolist() == [21, 41]
+
+
+def test_a_model_gives_the_eager_result_of_each_new_input() -> None:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.LazyLinear(8), nn.LayerNorm(8)]
+    model = nn.Sequential(*layers, nn.Softmax(-1)).to(DEVICE_0).eval()
+    inputs = [torch.randn(3, 1, 8, 8, device=DEVICE_0) for _ in range(3)]
+    static = inputs[0].clone()
+    outputs = []
+    with torch.no_grad():
+        expected = [model(each) for each in inputs]
+        graph = captured(lambda: outputs.append(model(static)))
+        for each, eager in zip(inputs, expected, strict=True):
+            static.copy_(each)
+            graph.replay()
+            assert torch.equal(outputs[0], eager)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_captured_training_step_equals_the_uncaptured_one(optimizer: str) -> None:
+    def train(capture: bool) -> list[torch.Tensor]:
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 2)).to(DEVICE_0)
+        batches = [(torch.randn(4, 6, device=DEVICE_0), torch.randn(4, 2, device=DEVICE_0)) for _ in range(6)]
+        if optimizer == "sgd":
+            updates: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        else:
+            updates = torch.optim.Adam(model.parameters(), lr=0.1, capturable=True)
+        x, target = batches[0][0].clone(), batches[0][1].clone()
+
+        def step() -> None:
+            updates.zero_grad(set_to_none=True)
+            F.mse_loss(model(x), target).backward()
+            updates.step()
+
+        stream, run = torch.Stream(), step
+        torch.accelerator.synchronize()
+        with stream:  # the same stream for the first steps, as for CUDA's graphs
+            for i, (new_x, new_target) in enumerate(batches):
+                x.copy_(new_x)
+                target.copy_(new_target)
+                if capture and i == 2:
+                    graph = torch.accelerator.Graph()
+                    with graph:
+                        step()
+                    run = graph.replay
+                run()
+            stream.synchronize()
+        return [parameter.detach().cpu() for parameter in model.parameters()]
+
+    assert all(torch.equal(a, b) for a, b in zip(train(False), train(True), strict=True))
+
+
+def test_branches_on_two_streams_join_and_give_the_eager_result() -> None:
+    x, out = vector(3), vector(0)
+    first, second = torch.Stream(), torch.Stream()
+    graph = torch.accelerator.Graph()
+    with first, graph:
+        y = x * 2
+        second.wait_stream(first) if hasattr(second, "wait_stream") else second.wait_event(first.record_event())
+        with second:
+            z = x * 5
+        first.wait_event(second.record_event())
+        out.copy_(y + z)
+    for value in (3, 4):
+        x.fill_(value)
+        graph.replay()
+        assert out.tolist() == [7 * value]
+
+
+def test_a_replay_runs_with_the_settings_of_the_capture_and_leaves_those_of_the_program() -> None:
+    x, out = vector(1), vector(0)
+
+    def compute() -> None:
+        with torch.no_grad():
+            out.copy_(x + 1)
+
+    graph = captured(compute)
+    assert torch.is_grad_enabled()
+    graph.replay()
+    assert torch.is_grad_enabled() and out.tolist() == [2]
+    with torch.inference_mode():
+        graph.replay()
+        assert torch.is_inference_mode_enabled()
+
+
+def test_a_failure_of_a_replayed_kernel_names_the_operator_and_the_graph_still_works() -> None:
+    x, index, out = vector(1, 2), torch.tensor([1]).to(DEVICE_0), vector(0)
+    graph = captured(lambda: out.copy_(x[index]))
+    index.fill_(5)
+    graph.replay()
+    with pytest.raises(IndexError, match="out of bounds.*index|index.*out of bounds|out of range"):
+        torch.accelerator.synchronize()
+    index.fill_(0)
+    graph.replay()
+    assert out.tolist() == [1]
+
+
+def test_the_stream_says_that_it_captures() -> None:
+    stream, graph = torch.Stream(), torch.accelerator.Graph()
+    with stream, graph:
+        inside = stream.is_capturing()
+    assert inside and not stream.is_capturing()
+
+
+# ---- Memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_pool_of_a_graph_keeps_its_memory_until_reset() -> None:
+    x = torch.ones(1 << 20, device=DEVICE_0)
+    torch.accelerator.synchronize()
+    torch.accelerator.empty_cache()
+    before = torch.accelerator.memory_reserved()
+    outputs = []
+    graph = captured(lambda: outputs.append(x + 1))
+    address = outputs[0].data_ptr()
+    outputs.clear()
+    assert torch.accelerator.memory_reserved() > before
+    others = [torch.empty(1 << 20, device=DEVICE_0) for _ in range(8)]
+    assert address not in [each.data_ptr() for each in others]
+    graph.replay()
+    graph.reset()
+    others.clear()
+    torch.accelerator.synchronize()
+    torch.accelerator.empty_cache()
+    assert torch.accelerator.memory_reserved() == before
+    with pytest.raises(RuntimeError, match=r"Called replay\(\) without a preceding successful capture"):
+        graph.replay()
+    with torch.Stream(), graph:  # after reset() the object captures again
+        x.add_(1)
+    graph.replay()
+    assert x[0].item() == 2
+
+
+def test_two_graphs_share_a_pool() -> None:
+    x, stream = torch.ones(1 << 20, device=DEVICE_0), torch.Stream()
+    first: list[torch.Tensor] = []
+    a = captured(lambda: first.append(x + 1), stream)
+    address = first.pop().data_ptr()
+    second: list[torch.Tensor] = []
+    b = captured(lambda: second.append(x + 2), stream, a.pool())
+    assert a.pool() == b.pool() and second[0].data_ptr() == address
+    a.reset()
+    b.replay()
+    assert second[0][0].item() == 3
+
+
+def test_a_block_that_another_stream_uses_can_be_freed_in_a_capture() -> None:
+    x = torch.ones(1 << 18, device=DEVICE_0)
+    other = torch.Stream()
+    torch.accelerator.synchronize()
+    x.record_stream(other)
+    y = vector(1)
+    graph = torch.accelerator.Graph()
+    with torch.Stream(), graph:
+        del x
+        y.add_(1)
+        torch.empty(1 << 18, device=DEVICE_0)
+    graph.replay()
+    assert y.tolist() == [2]
+
+
+def test_an_emptied_cache_is_refused_in_a_capture_and_loses_no_memory() -> None:
+    torch.empty(1 << 22, device=DEVICE_0)  # a free segment
+    before = torch.accelerator.memory_reserved()
+    with refused(PERMITTED):
+        torch.accelerator.empty_cache()
+    assert torch.accelerator.memory_reserved() >= before
+    torch.accelerator.empty_cache()
+    assert torch.accelerator.memory_reserved() < before
+
+
+def test_a_graph_that_ends_during_another_capture_does_not_disturb_it() -> None:
+    x = vector(1)
+    graph = captured(lambda: x.add_(torch.ones(1 << 20, device=DEVICE_0)[:1]))
+
+    def compute() -> None:
+        nonlocal graph
+        del graph
+        gc.collect()
+        x.mul_(3)
+
+    other = captured(compute)
+    other.replay()
+    assert x.tolist() == [3]
+
+
+# ---- Random numbers --------------------------------------------------------------------------------------------------
+
+
+def test_replays_continue_the_random_sequence_as_eager_calls_do() -> None:
+    x, out = torch.ones(64, device=DEVICE_0), torch.empty(64, device=DEVICE_0)
+    compute = lambda: out.copy_(F.dropout(x, 0.5) + torch.rand_like(x))  # noqa: E731
+    openreg.manual_seed(5)
+    eager = [compute().cpu() for _ in range(3)]
+    graph = captured(compute)
+    openreg.manual_seed(5)
+    replayed = []
+    for i in range(3):
+        if i == 1:
+            with torch.Stream() as stream:
+                stream.wait_event(torch.accelerator.current_stream(0).record_event())
+                graph.replay()
+                stream.synchronize()
+        else:
+            graph.replay()
+        replayed.append(out.cpu())
+    assert all(torch.equal(a, b) for a, b in zip(eager, replayed, strict=True))
+    assert not torch.equal(replayed[0], replayed[1])
+
+
+def test_only_the_default_generator_of_the_device_takes_part_in_a_capture() -> None:
+    own = torch.Generator(DEVICE_0)
+    x = vector(0)
+    with refused("generator not in capture mode"):
+        x.uniform_(generator=own)
+    with refused("device during graph capture"):
+        openreg.manual_seed(1)
+    assert torch.rand(2, generator=own, device=DEVICE_0).shape == (2,)
+
+
+# ---- Refusals --------------------------------------------------------------------------------------------------------
+
+
+PINNED = torch.ones(4).pin_memory()
+REFUSED: dict[str, tuple[str, Callable[[torch.Tensor], object]]] = {
+    "item": (PERMITTED, lambda x: x.sum().item()),
+    "bool": (PERMITTED, lambda x: bool(x[0])),
+    "cpu": (PERMITTED, lambda x: x.cpu()),
+    "nonzero": (PERMITTED, lambda x: x.nonzero()),
+    "mask": (PERMITTED, lambda x: x[x > 0]),
+    "equal": (PERMITTED, lambda x: torch.equal(x, x + 1)),
+    "unique": (PERMITTED, lambda x: torch.unique(x)),
+    "pageable": (PERMITTED, lambda x: x.copy_(torch.ones(4), non_blocking=True)),
+    "pageable, cast": (PERMITTED, lambda x: x.copy_(torch.ones(4, dtype=torch.float64), non_blocking=True)),
+    "constant": (PERMITTED, lambda x: torch.tensor([1.0], device=x.device)),
+    "pinned, blocking": (PERMITTED, lambda x: x.copy_(PINNED)),
+    "synchronize": (PERMITTED, lambda x: torch.accelerator.synchronize()),
+    "stream": (PERMITTED, lambda x: torch.accelerator.current_stream().synchronize()),
+    "query": (PERMITTED, lambda x: torch.accelerator.current_stream().query()),
+    "event": ("recorded in a capturing stream", lambda x: torch.accelerator.current_stream().record_event().query()),
+    "overlap": (YET, lambda x: x[1:].copy_(x[:-1])),
+    "sparse": (PERMITTED, lambda x: x.to_sparse()),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_capture_refuses(case: str) -> None:
+    text, call = REFUSED[case]
+    x = torch.arange(4.0).to(DEVICE_0)
+    with refused(text):
+        call(x)
+    assert x.tolist() == [0, 1, 2, 3]  # nothing has run, and the device works
+    graph = captured(lambda: x.add_(1))
+    graph.replay()
+    assert x.tolist() == [1, 2, 3, 4]
+
+
+def test_work_that_has_not_joined_is_refused_at_the_end() -> None:
+    x, first, second = vector(1), torch.Stream(), torch.Stream()
+    with pytest.raises(RuntimeError, match="unjoined work"), first, torch.accelerator.Graph():
+        second.wait_event(first.record_event())
+        with second:
+            x.add_(1)
+    assert not second.is_capturing() and x.tolist() == [1]
+
+
+def test_a_capture_needs_a_stream_of_its_own() -> None:
+    with pytest.raises(RuntimeError, match="must be captured on a non-default stream"), torch.accelerator.Graph():
+        pass
+    with torch.Stream() as stream, torch.accelerator.Graph():
+        with pytest.raises(RuntimeError, match="captures already"):
+            torch.accelerator.Graph().capture_begin()
+        assert stream.is_capturing()
+
+
+def test_a_graph_is_written_to_a_file(tmp_path: Path) -> None:
+    x = vector(1)
+    graph = torch.accelerator.Graph()
+    graph.enable_debug_mode()
+    with torch.Stream(), graph:
+        x.add_(1)
+        x.mul_(2)
+    graph.debug_dump(str(tmp_path / "graph.dot"))
+    text = (tmp_path / "graph.dot").read_text()
+    assert "aten::add_" in text and "n0 -> n1" in text
