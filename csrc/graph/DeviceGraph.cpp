@@ -36,7 +36,7 @@ OpenRegGeneratorImpl& generator_of_captures(Stream stream) {
   return generator_of(std::nullopt, stream.device_index());
 }
 
-const bool registered = [] {
+const bool graphs_registered = [] {
   std::string key = identity.device; // c10::DeviceTypeName() in upper case
   std::transform(key.begin(), key.end(), key.begin(), [](unsigned char c) { return std::toupper(c); });
   at::GraphImplRegistry()->Register(key, [](const at::GraphImplArgs& args) -> std::unique_ptr<at::GraphImplInterface> {
