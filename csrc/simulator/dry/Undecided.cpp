@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "simulator/ThreadOwned.h"
 #include "simulator/dry/Contents.h"
 
 namespace at::openreg {
@@ -79,24 +80,27 @@ void mark_written(const std::vector<OperandBytes>& operands, orContents contents
 
 // ---- The calling thread
 
-thread_local int decided = 0;
-thread_local std::string refusal;
-
 // A kernel that computes on this thread, from its begin to its end.
 struct RunningKernel {
   uint64_t id;
   orContents read;
 };
-thread_local std::vector<RunningKernel> running;
+
+struct OfThread {
+  int decided = 0;     // how many objects of the class Decided live
+  std::string refusal; // of the last work; empty: it was not refused
+  std::vector<RunningKernel> running;
+};
+thread_local constinit c10::openreg::ThreadOwned<OfThread> mine;
 
 void refuse(std::string text) {
-  refusal = std::move(text);
+  mine->refusal = std::move(text);
   orActivityStop(orErrorNotSupported);
 }
 
 // Work begins. Returns what it reads.
 orContents begin_work(const orActivity& activity, const std::vector<OperandBytes>& operands) {
-  refusal.clear();
+  mine->refusal.clear();
   if (!activity.operands) {
     refuse(
         c10::str(
@@ -128,7 +132,7 @@ orContents begin_work(const orActivity& activity, const std::vector<OperandBytes
 void observe(const orActivity* activity, void*) {
   const bool is_launch = activity->kind == orActivityLaunch;
   const bool is_on_this_thread = activity->kind == orActivityKernel && activity->correlation == 0;
-  if (decided > 0 || !(is_launch || is_on_this_thread)) {
+  if (mine->decided > 0 || !(is_launch || is_on_this_thread)) {
     return;
   }
   std::vector<OperandBytes> operands;
@@ -138,8 +142,9 @@ void observe(const orActivity* activity, void*) {
   if (is_launch) {
     mark_written(operands, begin_work(*activity, operands));
   } else if (activity->phase == orActivityBegin) {
-    running.push_back({activity->id, begin_work(*activity, operands)});
+    mine->running.push_back({activity->id, begin_work(*activity, operands)});
   } else {
+    auto& running = mine->running;
     const auto kernel = std::find_if(
         running.begin(), running.end(), [&](const RunningKernel& each) { return each.id == activity->id; });
     if (kernel != running.end()) {
@@ -169,16 +174,16 @@ void start_to_observe_undecided() {
 }
 
 void raise_refusal() {
-  const std::string text = std::exchange(refusal, {});
+  const std::string text = std::exchange(mine->refusal, {});
   TORCH_CHECK_NOT_IMPLEMENTED(text.empty(), text, ".");
 }
 
 Decided::Decided() {
-  ++decided;
+  ++mine->decided;
 }
 
 Decided::~Decided() {
-  --decided;
+  --mine->decided;
 }
 
 SkippedKernel::SkippedKernel(orStream_t stream, const orKernel& kernel)
