@@ -132,7 +132,7 @@ def _find(options: argparse.Namespace) -> int | None:
     arguments = options.arguments
 
     def use(value: int) -> None:
-        options.arguments = [text.replace(f"{{{name}}}", str(value)) for text in arguments]
+        options.arguments = [text.replace("{" + name + "}", str(value)) for text in arguments]
 
     def fits(value: int) -> bool:
         use(value)
