@@ -26,7 +26,6 @@ from ._options import OPTIONS, early_package, metavar, reader  # of the package 
 if TYPE_CHECKING:
     import torch
 
-
 _CHAOS = pytest.StashKey[bool]()  # whether the tests run in the mode chaos
 _SESSION = pytest.StashKey[Any]()  # the sanitizer's Session, from a test's call to the end of its teardown
 _FOUND = pytest.StashKey[list[str]]()  # with --openreg-sanitize: what was found outside the tests

@@ -37,8 +37,7 @@ def _place(frame: FrameType | None) -> str:
 def _note_out_of_memory(device: int, size: int, total: int, free: int) -> None:
     """Keeps the first allocation that failed, also if the program catches the error."""
     if _report["out_of_memory"] is None:
-        place = _place(sys._getframe(1))
-        _report["out_of_memory"] = {"device": device, "line": place, "size": size, "total": total, "free": free}
+        _report["out_of_memory"] = {"line": _place(sys._getframe(1)), "size": size, "free": free}
 
 
 def start(folder: str) -> None:
@@ -67,7 +66,6 @@ def start(folder: str) -> None:
                             "peak_allocated": stats["allocated_bytes.all.peak"],
                             "peak_reserved": stats["reserved_bytes.all.peak"],
                             "alloc_retries": stats["num_alloc_retries"],
-                            "ooms": stats["num_ooms"],
                         }
                     )
             memory._dump_snapshot(os.path.join(folder, "snapshot.pickle"))

@@ -46,5 +46,5 @@ def assumed_reads() -> list[AssumedRead]:
     return sorted((AssumedRead(*row) for row in _C._dry_reads()), key=lambda each: -each.count)
 
 
-if text := os.environ.get("OPENREG_DRY", "").strip():
-    start(byte_count(text) or 0)
+if _limit := os.environ.get("OPENREG_DRY", "").strip():
+    start(byte_count(_limit) or 0)
