@@ -45,22 +45,28 @@ def words(name: str) -> tuple[str, str, str, str]:
     return name, camel, name.upper(), camel[0].lower() + camel[1:]
 
 
-def check(name: str, in_cxx: bool = True) -> None:
+def check(name: str, kind: str = "full") -> None:
     """Raises BadName if no device can have the name, or if something that is installed here has it already.
 
-    Asks the installed PyTorch, if there is one, and imports it for this. ``in_cxx``: the project has C++, in which the
-    name is a namespace.
+    Asks the installed PyTorch, if there is one, and imports it for this. ``kind``: a project that is "full" has a device
+    library of this name, and a target of CMake. In such a project, and in a "minimal" one, the name is a namespace of
+    C++. A project in "python" alone has neither.
     """
+    in_cxx = kind != "python"
     _check_spelling(name)
     _check_packages(name)
     if in_cxx:
         _check_cxx(name)
+    if kind == "full":
+        _check_device_library(name)
     if importlib.util.find_spec("torch") is not None:
         import torch
 
         _check_torch(name, torch)
         if in_cxx:
-            _check_torch_cxx(name, Path(torch.__file__).parent)
+            _check_namespaces(name, Path(torch.__file__).parent)
+        if kind == "full" and (Path(torch.__file__).parent / "lib" / f"lib{name}.so").exists():
+            raise BadName(f"{name!r} is the name of a library of PyTorch: the device library is lib{name}.so.")
 
 
 def _check_spelling(name: str) -> None:
@@ -90,6 +96,9 @@ def _check_cxx(name: str) -> None:
         raise BadName(f"{name!r} is a keyword of C++: `namespace c10::{name}` could not be written.")
     if name in CXX_MACROS:
         raise BadName(f"{name!r} is a macro in C++ on Linux: `namespace c10::{name}` could not be written.")
+
+
+def _check_device_library(name: str) -> None:
     if name in CMAKE_TARGETS:
         raise BadName(f"{name!r} is the name of a target that CMake makes in each project.")
     library = ctypes.util.find_library(name)
@@ -122,9 +131,7 @@ def _check_torch(name: str, torch: ModuleType) -> None:
         raise BadName(f"PyTorch has operators in the namespace {name!r} already.")
 
 
-def _check_torch_cxx(name: str, torch: Path) -> None:
-    if (torch / "lib" / f"lib{name}.so").exists():
-        raise BadName(f"{name!r} is the name of a library of PyTorch: the device library is lib{name}.so.")
+def _check_namespaces(name: str, torch: Path) -> None:
     headers = torch / "include"
     opened = re.compile(rf"\bnamespace\s+(?:\w+::)*{name}\b".encode())
     for header in (header for folder in ("ATen", "c10", "torch") for header in (headers / folder).rglob("*.h")):

@@ -46,7 +46,7 @@ def write_full(name: str, output: Path) -> None:
 
 def write_example(kind: str, name: str, output: Path) -> None:
     """Writes examples/minimal_backend (``kind`` is "minimal") or examples/python_backend ("python"), renamed."""
-    naming.check(name, in_cxx=kind == "minimal")
+    naming.check(name, kind)
     folder, old = {"minimal": ("minimal_backend", "abacus"), "python": ("python_backend", "ledger")}[kind]
     root = ROOT / "examples" / folder
     texts = {file: (root / file).read_text() for file in parts.files(root, ("",), ())}

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ __all__ = [
     "device_module",
     "equal",
     "interfaces",
+    "out_is_resized",
     "python",
     "raises",
     "same",
@@ -65,6 +67,27 @@ def raises(kind: type[BaseException] | tuple[type[BaseException], ...], pattern:
         raise AssertionError(f"raises {type(error).__name__}, not {kind}: {error}") from error
     else:
         raise AssertionError(f"does not raise {kind}")
+
+
+def out_is_resized(device: str, compute: Callable[..., torch.Tensor], *operands: torch.Tensor) -> None:
+    """Raises AssertionError unless ``compute(*operands, out=...)`` does to ``out`` what it does on the CPU.
+
+    ``operands`` are on the CPU, and are copied to the device. ``out`` is a part of a tensor of 32 elements. It has 0, 1
+    or 30 elements, so ``compute`` must give it another size. The rest of the tensor is compared, too. Synchronises.
+    """
+    dims = compute(*operands, out=torch.empty(0)).dim()
+    for size in (0, 1, 30):
+        memory, wanted = torch.full((32,), -1.0).to(device), torch.full((32,), -1.0)
+        shape = (size, *[1] * (dims - 1))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # PyTorch warns that it resizes a tensor that has elements
+            out = compute(*[operand.to(device) for operand in operands], out=memory[:size].view(shape))
+            expected = compute(*operands, out=wanted[:size].view(shape))
+        assert out.shape == expected.shape, (
+            f"out= of the shape {shape} has the shape {tuple(out.shape)} now, and not {tuple(expected.shape)}"
+        )
+        same(out.cpu(), expected)
+        same(memory.cpu(), wanted)
 
 
 def usable(device: str) -> None:

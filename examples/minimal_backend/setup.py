@@ -19,8 +19,10 @@ setup(
             "torch_abacus._C",
             SOURCES,
             # hidden: a process may load two backends made from these sources; they must not see each other's symbols.
-            extra_compile_args=["-std=c++20", "-O2", "-fvisibility=hidden", "-DAT_PER_OPERATOR_HEADERS"],
+            extra_compile_args=["-std=c++20", "-fvisibility=hidden", "-DAT_PER_OPERATOR_HEADERS"],
         )
     ],
     cmdclass={"build_ext": BuildExtension.with_options(use_ninja=False)},
+    # Always: setuptools would keep the library of another step, because its sources are no newer.
+    options={"build_ext": {"force": True}},
 )

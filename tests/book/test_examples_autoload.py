@@ -183,7 +183,10 @@ LIMITS = {
     ),
     "`nn.LSTM`, `nn.GRU`": ("trains/modules/lstm", "trains/modules/gru"),
     "`torch.func` transforms": ("operators/custom/func_transforms",),
-    '`module.to("ledger")`': ("trains/modules/to_moves_parameters_in_place",),
+    '`module.to("ledger")`': (
+        "trains/modules/to_moves_parameters_in_place",
+        "trains/modules/an_earlier_optimizer_trains_what_to_has_moved",
+    ),
     "`torch.load`": (
         "tensors/serialization/a_tensor_is_saved_and_loaded",
         "tensors/serialization/map_location_moves",

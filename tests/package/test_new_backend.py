@@ -362,6 +362,21 @@ def test_a_name_that_cannot_be_taken_is_refused_with_the_reason(name: str, sente
     assert str(error.value).startswith(sentence)
 
 
+@pytest.mark.parametrize(
+    ("name", "minimal"),
+    [("py", False), ("native", False), ("register", False), ("linux", False), ("test", True), ("dl", True)],
+)
+def test_a_rule_holds_only_for_the_kinds_of_projects_that_have_its_reason(name: str, minimal: bool) -> None:
+    with pytest.raises(naming.BadName):
+        naming.check(name)
+    if minimal:
+        naming.check(name, "minimal")
+    else:
+        with pytest.raises(naming.BadName, match=r"C\+\+"):
+            naming.check(name, "minimal")
+    naming.check(name, "python")
+
+
 def test_pytorch_reads_no_digit_in_the_name_of_a_device() -> None:
     # Because of this limit of PyTorch, the command refuses the name npu2.
     program = "import torch; torch.utils.rename_privateuse1_backend('npu2'); torch.device('npu2')"

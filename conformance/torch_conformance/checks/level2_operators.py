@@ -2,7 +2,7 @@
 
 import torch
 
-from ..kit import NotOffered, equal, raises, same, usable
+from ..kit import NotOffered, equal, out_is_resized, raises, same, usable
 from ..registry import Topic
 
 dispatch = Topic(
@@ -217,6 +217,64 @@ def nested_tensors(device):
     parts = [torch.ones(2, 3, device=device), torch.full((4, 3), 2.0, device=device)]
     nested = torch.nested.nested_tensor(parts, layout=torch.jagged)
     same(list((nested * 2).unbind()), [2 * part.cpu() for part in parts])
+
+
+outputs = Topic(
+    "operators/out",
+    why="PyTorch checks out= in the kernels of its own devices. A kernel that a backend registers for the form with out= "
+    "replaces this check. Without a check of its own, the kernel writes past the end of a smaller out=, into the memory "
+    "of other tensors. Given a CPU tensor, it uses an address of the host as if it were memory of the device.",
+    defined="torchgen/dest/register_dispatch_key.py: gen_class_set_output_functions; ATen/native/Resize.cpp",
+    chapter="from-minimal",
+    needs=("not_the_host",),
+)
+
+
+@outputs.check("storage")
+def add_resizes_its_output(device):
+    """torch.add gives out= the size of the sum. It changes no other element of the tensor that out= is a part of."""
+    out_is_resized(device, torch.add, torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([0.5, -0.5]))
+
+
+@outputs.check("storage")
+def sum_resizes_its_output(device):
+    """torch.sum gives out= the size of the sum. It changes no other element of the tensor that out= is a part of."""
+    out_is_resized(device, lambda x, out: torch.sum(x, 0, out=out), torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+
+
+@outputs.check("storage")
+def mm_resizes_its_output(device):
+    """torch.mm gives out= the size of the product. It changes no other element of the tensor that out= is a part of."""
+    out_is_resized(
+        device, torch.mm, torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[0.5, 1.0, 2.0], [1.0, -1.0, 0.0]])
+    )
+
+
+@outputs.check()
+def add_refuses_an_output_of_the_cpu(device):
+    """torch.add of tensors of the device raises if out= is on the CPU, and out= keeps its values."""
+    x, out = torch.ones(3).to(device), torch.zeros(3)
+    with raises((RuntimeError, TypeError)):
+        torch.add(x, x, out=out)
+    same(out, torch.zeros(3))
+
+
+@outputs.check()
+def sum_refuses_an_output_of_the_cpu(device):
+    """torch.sum of a tensor of the device raises if out= is on the CPU, and out= keeps its values."""
+    x, out = torch.ones(2, 3).to(device), torch.zeros(3)
+    with raises((RuntimeError, TypeError)):
+        torch.sum(x, 0, out=out)
+    same(out, torch.zeros(3))
+
+
+@outputs.check()
+def mm_refuses_an_output_of_the_cpu(device):
+    """torch.mm of matrices of the device raises if out= is on the CPU, and out= keeps its values."""
+    x, out = torch.ones(2, 2).to(device), torch.zeros(2, 2)
+    with raises((RuntimeError, TypeError)):
+        torch.mm(x, x, out=out)
+    same(out, torch.zeros(2, 2))
 
 
 mixed = Topic(

@@ -267,8 +267,20 @@ def to_moves_parameters_in_place(device):
     before = model.weight
     model(torch.randn(4, 3)).sum().backward()
     model.to(device)
-    assert model.weight is before
+    assert model.weight is before, "model.weight is another Parameter now, and an earlier optimizer has the old one"
     equal({t.device.type for t in (model.weight, model.weight.grad, model.running_mean)}, {torch.device(device).type})
+
+
+@modules.check()
+def an_earlier_optimizer_trains_what_to_has_moved(device):
+    """An optimizer that was made before module.to(device) changes the parameters that the module has afterwards."""
+    model = torch.nn.Linear(2, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    before = model.weight.detach().clone()
+    model.to(device)
+    model(torch.ones(1, 2).to(device)).sum().backward()
+    optimizer.step()
+    same(model.weight.detach().cpu(), before - 0.5)
 
 
 @modules.check()
