@@ -61,7 +61,7 @@ sweep: install
 
 # The conformance kit on the device. ARGS="--quick --html build/conformance.html" runs a part, and writes a page.
 conformance: install
-	PYTHONPATH=conformance $(BIN)/python -m torch_conformance --device openreg $(ARGS)
+	PYTHONPATH=conformance $(BIN)/python -m torch_conformance --device openreg --strict-messages $(ARGS)
 
 # Deletes the folders of the simulation in a copy of the sources, builds what is left, and runs the tests that remain.
 without-simulator: install

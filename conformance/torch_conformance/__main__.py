@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import page, report
-from .registry import LEVELS, all_checks, level_of
-from .runner import BAD, Record, Results, WorkerDied, ask_once, run
+from . import compare, loading, page, report
+from .registry import BAD, LEVELS, all_checks, level_of
+from .runner import Record, Results, WorkerDied, ask_once, run
 
 
 def parser() -> argparse.ArgumentParser:
@@ -25,10 +25,18 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m torch_conformance",
         description="Measures a PyTorch backend, level by level: "
         + ", ".join(f"{number} {name}" for number, name in enumerate(LEVELS))
-        + ". The exit status is 1 if a check failed, crashed or hung; with --baseline, if a result became worse.",
+        + ". The exit status is 1 if a check failed, crashed or hung; with --baseline, if a result became worse. "
+        "`compare FILE...` shows the results of several runs side by side.",
     )
     add = made.add_argument
     add("--device", metavar="TYPE", type=device_type, help="the device type, such as npu, cuda or cpu")
+    add(
+        "--import",
+        metavar="MODULE",
+        dest="imported",
+        help="a module that registers the device, if `import torch` does not load it: MODULE, or MODULE:FUNCTION if a "
+        "function of it must be called",
+    )
     every = f"0-{len(LEVELS) - 1}"
     add("--levels", metavar=every, type=levels_of, default=every, help="only these levels, such as 0,1,3-5")
     add("--checks", metavar="PATTERN", action="append", help="only the checks whose names match, such as 'streams/*'")
@@ -44,6 +52,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="the limit for one check; a check that takes longer is hung (default: 120)",
     )
+    add(
+        "--strict-messages",
+        action="store_true",
+        help="fails a check if an error has another type or other words than PyTorch's; by default this is noted",
+    )
     add("--stop-at-first", action="store_true", help="starts no check after one that makes the exit status 1")
     add("--baseline", metavar="FILE", type=Path, help="makes the exit status 1 only if a result is worse than in FILE")
     add("--write-baseline", metavar="FILE", type=Path, help="writes the results to FILE, for --baseline")
@@ -51,6 +64,7 @@ def parser() -> argparse.ArgumentParser:
     add("--junit", metavar="FILE", type=Path, help="writes the results as a JUnit file")
     add("--html", metavar="FILE", type=Path, help="writes the results as one page that needs no network")
     add("--scripts", metavar="DIR", type=Path, help="writes a script for each failure, ready to run")
+    add("--chapter", metavar="NAME", help="prints a chapter of the book, which a report names, and ends")
     add("--list", action="store_true", help="prints what would run: checks with what they prove, and cases of sweeps")
     add("--quiet", action="store_true", help="shows no progress bar")
     return made
@@ -184,11 +198,25 @@ def _prepare_outputs(options: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["compare"]:
+        return compare.main(arguments[1:])
     options = parser().parse_args(arguments)
+    if options.imported:
+        try:
+            loading.use(options.imported)
+        except ValueError as error:
+            parser().error(f"argument --import: {error}")
+    if options.chapter:
+        if (text := report.chapter_text(options.chapter)) is None:
+            print(f"torch_conformance: there is no docs/bring-up/{options.chapter}.md beside the kit", file=sys.stderr)
+            return 2
+        print(text)
+        return 0
     _import_checks()
     if not options.device and not options.list:
         parser().error("--device TYPE is needed, such as --device npu")
-    settings = {"device": options.device}
+    settings = {"device": options.device, "strict_messages": options.strict_messages}
     header = {"device": options.device, "kit": report.VERSION, "torch": report.torch_version()}
     try:
         names = select(options, settings)
@@ -239,6 +267,8 @@ def main(arguments: list[str] | None = None) -> int:
         "seconds": round(time.monotonic() - started, 1),
         "python": sys.version.split()[0],
         "torch": report.torch_version(),
+        "import": options.imported or "",
+        "strict_messages": options.strict_messages,
     }
     summary = report.collect(ordered, facts)
     for name, text in OUTPUTS.items():

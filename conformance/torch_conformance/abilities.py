@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from . import loading
 from .interfaces import interfaces as _interfaces
 from .registry import NotOffered
 
@@ -62,11 +63,16 @@ def _must(condition: object, otherwise: str) -> None:
 
 
 @ability
+def autoload(device: str) -> None:
+    _must(not loading.is_used(), "the backend has no entry point in the group torch.backends: --import loads it")
+
+
+@ability
 def accelerator(device: str) -> None:
     _must(torch.accelerator.current_accelerator() is not None, "PyTorch sees no accelerator")
     _must(
         torch.accelerator.current_accelerator().type == torch.device(device).type,  # type: ignore[union-attr]
-        f"the accelerator of this process is {torch.accelerator.current_accelerator()}",
+        f"torch.accelerator stands for {torch.accelerator.current_accelerator()} in this process",
     )
 
 
@@ -85,6 +91,20 @@ def storage(device: str) -> None:
     torch.empty(1, device=device).untyped_storage().data_ptr()
     _must(torch.empty(1, device=device).untyped_storage().nbytes() == 4, "tensors have no storage of their own")
     _must(type(torch.empty(1, device=device)) is torch.Tensor, "tensors are of a Python subclass")
+
+
+@ability
+def strides(device: str) -> None:
+    x = torch.ones(2, 3).to(device).t()
+    _must(
+        x.stride() == (1, 3), f"x.t() of a contiguous tensor has the strides {x.stride()}, so tensors keep no strides"
+    )
+
+
+@ability
+def dlpack(device: str) -> None:
+    storage(device)
+    torch.ones(1).to(device).__dlpack_device__()
 
 
 @ability
@@ -195,16 +215,28 @@ def amp(device: str) -> None:
         pass
 
 
+def profiler_activity(device: str) -> Any:
+    """The torch.profiler.ProfilerActivity of a device."""
+    name = {"cuda": "CUDA", "xpu": "XPU", "mtia": "MTIA"}.get(torch.device(device).type, "PrivateUse1")
+    return getattr(torch.profiler.ProfilerActivity, name)
+
+
 @ability
 def profiler(device: str) -> None:
     not_the_host(device)
-    name = torch.device(device).type
-    activity = {"cuda": "CUDA", "xpu": "XPU", "mtia": "MTIA"}.get(name, "PrivateUse1")
+    activity = profiler_activity(device)
     _must(
-        getattr(torch.profiler.ProfilerActivity, activity) in torch.profiler.supported_activities(),
+        activity in torch.profiler.supported_activities(),
         "torch.profiler.supported_activities() does not name the device",
     )
-    device_module(device).synchronize()
+    # PyTorch names the activity of every device outside PyTorch, also if the backend gives it no events.
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, activity]) as profile:
+        torch.empty(4, device=device).fill_(1)
+        device_module(device).synchronize()
+    _must(
+        any(event.device_type != torch.autograd.DeviceType.CPU for event in profile.events()),
+        "a profile of the device has no device event",
+    )
 
 
 @ability
@@ -243,7 +275,7 @@ def sharing(device: str) -> None:
 
 def _dtype(dtype: torch.dtype) -> None:
     name = str(dtype).removeprefix("torch.")
-    ABILITIES[name] = lambda device: torch.zeros(1, device=device).to(dtype)
+    ABILITIES[name] = lambda device: torch.zeros(1, dtype=dtype).to(device)
 
 
 for each in (torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.int64, torch.bool):

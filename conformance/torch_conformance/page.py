@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from .report import counted
-from .runner import BAD
+from .registry import BAD
+from .report import chapter_text, counted
 
 _STYLE = """
 :root { color-scheme: light dark; --soft: color-mix(in srgb, currentColor 14%, transparent);
@@ -22,7 +22,9 @@ h1 { margin-bottom: 0; } .facts { color: var(--grey); margin-top: .2rem; }
 .count { color: var(--grey); font-size: .85rem; }
 details { border-bottom: 1px solid var(--soft); padding: .25rem 0; }
 summary { cursor: pointer; overflow-wrap: anywhere; }
-.passed { color: var(--good); } .failed, .crashed, .hung { color: var(--bad); } .not { color: var(--grey); }
+.passed, .noted { color: var(--good); } .failed, .crashed, .hung { color: var(--bad); } .not, .needs { color: var(--grey); }
+table { border-collapse: collapse; } td, th { text-align: left; vertical-align: top; padding: .2rem .8rem .2rem 0;
+  overflow-wrap: anywhere; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; margin: .5rem 0 .5rem 1rem; }
 dt { color: var(--grey); } dd { margin: 0; overflow-wrap: anywhere; }
 pre { background: var(--soft); border-radius: 6px; padding: .7rem; overflow-x: auto;
@@ -35,6 +37,7 @@ pre { background: var(--soft); border-radius: 6px; padding: .7rem; overflow-x: a
 }
 label { margin-right: 1rem; white-space: nowrap; }
 body:not(.show-passed) details.row.passed-row, body:not(.show-not) details.row.not-row { display: none; }
+body:not(.show-needs) details.row.needs-row { display: none; }
 """
 _SCRIPT = """
 for (const box of document.querySelectorAll("input[data-show]")) {
@@ -55,13 +58,14 @@ for (const element of document.querySelectorAll("pre")) {
 
 
 def _level(level: dict[str, Any]) -> str:
-    offered = level["checks"] - level["not offered"]
+    offered, good = level["offered"], level["passed"] + level["noted"]
     bad = sum(level[result] for result in BAD)
     score = "&ndash;" if level["score"] is None else f"{level['score']:g} %"
-    widths = [100 * part / offered if offered else 0 for part in (level["passed"], bad)]
-    counts = f"{level['passed']} of {offered} passed"
-    if level["not offered"]:
-        counts += f", {level['not offered']} not offered"
+    widths = [100 * part / offered if offered else 0 for part in (good, bad)]
+    counts = f"{good} of {offered} passed"
+    counts += "".join(
+        f", {level[n]} {n.replace('needs', 'need')}" for n in ("needs operator", "not offered") if level[n]
+    )
     return (
         f'<a class="level" href="#level{level["level"]}"><b>{level["level"]} {escape(level["title"])}</b>'
         f'<span class="score">{score}</span><div class="bar"><div class="good" style="width:{widths[0]:.1f}%"></div>'
@@ -76,6 +80,8 @@ def _row(check: dict[str, Any]) -> str:
     rows.append(("time", f"{check.get('seconds', 0):g} s"))
     if check["detail"] and result not in BAD:
         rows.insert(0, ("found", check["detail"]))
+    if check.get("at"):
+        rows.insert(0, ("at", check["at"]))
     facts = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in rows)
     more = ""
     if result in BAD:
@@ -85,6 +91,29 @@ def _row(check: dict[str, Any]) -> str:
         f'<details class="row {kind}-row"{" open" if result in BAD else ""}><summary>'
         f'<span class="{kind}">{result}</span> {escape(check["name"].split("/", 1)[1])}</summary>'
         f"<dl>{facts}</dl>{more}</details>"
+    )
+
+
+def _work_list(operators: list[dict[str, Any]]) -> str:
+    """The table of missing operators."""
+    rows = "".join(
+        f"<tr><td>{escape(each['operator'])}</td><td>{len(each['checks'])}</td>"
+        f"<td>{escape(', '.join(each['write']))}</td><td>{escape(', '.join(each['derived']))}</td></tr>"
+        for each in operators
+    )
+    head = (
+        "<tr><th>operator</th><th>checks that wait</th><th>forms to write</th><th>forms that PyTorch derives</th></tr>"
+    )
+    return f"<h2>Missing operators</h2><table>{head}{rows}</table>" if operators else ""
+
+
+def _chapters(summary: dict[str, Any]) -> str:
+    """The chapters that the bad checks name, as far as the kit has them."""
+    names = dict.fromkeys(check["chapter"] for check in summary["checks"] if check["result"] in BAD)
+    texts = [(name, text) for name in names if (text := chapter_text(name))]
+    return "".join(
+        f'<details id="chapter-{name}"><summary>Chapter {name}</summary><pre>{escape(text)}</pre></details>'
+        for name, text in texts
     )
 
 
@@ -105,15 +134,24 @@ def page(summary: dict[str, Any]) -> str:
     facts = f"torch {summary['torch']}, Python {summary['python']}, kit {summary['kit']}, {summary['date']}"
     facts += f", {summary['seconds']:g} s"
     verdict = f'<p class="{"failed" if bad else "passed"}"><b>{counted(bad)} bad.</b></p>'
+    body = (
+        f'<p class="facts">{escape(facts)}</p>{verdict}'
+        f'<div class="levels">{"".join(_level(level) for level in summary["levels"] if level["checks"])}</div>'
+        '<p>Bad checks are always shown. <label><input type="checkbox" data-show="passed"> passed</label>'
+        '<label><input type="checkbox" data-show="needs"> needs operator</label>'
+        '<label><input type="checkbox" data-show="not"> not offered</label></p>'
+        f"{_work_list(summary['operators'])}{''.join(parts)}{_chapters(summary)}"
+    )
+    return document(title, body)
+
+
+def document(title: str, body: str) -> str:
+    """A page with this title and body, which needs no network."""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
         "script-src 'unsafe-inline'\">"
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>"
-        f'<p class="facts">{escape(facts)}</p>{verdict}'
-        f'<div class="levels">{"".join(_level(level) for level in summary["levels"] if level["checks"])}</div>'
-        '<p>Bad checks are always shown. <label><input type="checkbox" data-show="passed"> passed</label>'
-        '<label><input type="checkbox" data-show="not"> not offered</label></p>'
-        f"{''.join(parts)}<script>{_SCRIPT}</script></body></html>\n"
+        f"{body}<script>{_SCRIPT}</script></body></html>\n"
     )

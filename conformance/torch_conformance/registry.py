@@ -39,6 +39,10 @@ LEVELS = (
 )
 """The levels, in the order in which a young backend reaches them. The number of a level is its position."""
 
+RESULTS = ("passed", "noted", "failed", "crashed", "hung", "needs operator", "not offered")
+"""Every result of a check. "noted" is a check that passed with a note: see `note`."""
+BAD = RESULTS[2:5]
+
 Body = Callable[[str], None]
 
 
@@ -46,21 +50,55 @@ class NotOffered(Exception):
     """The backend does not have an optional ability that a check needs. The message names the ability."""
 
 
+NOTES: list[str] = []
+"""What the running check has noted: see `note`."""
+
+
+def note(text: str) -> None:
+    """Notes a difference that is no failure. A check that passes with a note has the result "noted".
+
+    Examples are a device that refuses what CUDA accepts, and an error whose message has other words than PyTorch's.
+    """
+    if text not in NOTES:
+        NOTES.append(text)
+
+
 # The phrases with which error messages say that the device has no kernel for an operator or a dtype.
 _ABSENT = re.compile(
     r"Could not run '|not implemented for|not currently implemented|is not supported on|Unsupported dtype"
 )
+# PyTorch's error for an operator without a kernel. The operators that checks define are in namespaces of their own.
+_COULD_NOT_RUN = re.compile(r"Could not run '((?!conformance)\w+::[\w.]+)'")
+# An operator in the message of a NotImplementedError: aten::add.out, or aten.add.out as Python prints it.
+_OPERATOR = re.compile(r"\b(aten|prims)(?:::|\.)(\w+(?:\.\w+)?)")
+
+
+def missing_operator(error: BaseException | None) -> str:
+    """The operator for which an error, or one of its causes, says that the device has no kernel: ``aten::add.out``.
+
+    The empty string if no error says so.
+    """
+    while error is not None:
+        if found := _COULD_NOT_RUN.search(str(error)):
+            return found[1]
+        says_so = isinstance(error, NotImplementedError) or type(error).__name__ == "OperatorNotFound"
+        if says_so and (found := _OPERATOR.search(str(error))):
+            return f"{found[1]}::{found[2]}".removesuffix(".default")
+        error = error.__cause__
+    return ""
 
 
 def device_side(function: Callable[[], Any]) -> Any:
     """Returns what ``function`` returns.
 
     Raises NotOffered if ``function`` raises NotImplementedError, or a RuntimeError or TypeError whose message says that
-    the device has no kernel.
+    the device has no kernel. If the message names the operator, the error itself is raised: see `missing_operator`.
     """
     try:
         return function()
     except (NotImplementedError, RuntimeError, TypeError) as error:
+        if missing_operator(error):
+            raise
         if isinstance(error, NotImplementedError) or _ABSENT.search(str(error)):
             raise NotOffered(f"{type(error).__name__}: {error}") from error
         raise

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import queue
+import re
 import select
 import signal
 import subprocess
@@ -22,11 +23,11 @@ from typing import Any
 
 Record = dict[str, Any]
 
-RESULTS = ("passed", "failed", "crashed", "hung", "not offered")
-"""Every result of a check; ``failed``, ``crashed`` and ``hung`` are the bad ones."""
-BAD = RESULTS[1:4]
-
 WORKER = (sys.executable, "-m", "torch_conformance.worker")
+# The lines of a dying process that say why it dies.
+_REASON = re.compile(
+    r"what\(\):|terminate called|\w(Error|Exception)\b|[Cc]heck failed|[Aa]ssertion|LLVM ERROR|^[FE]\d{4} "
+)
 _END = 5  # the seconds in which a worker that gives no more answers must end
 
 
@@ -77,7 +78,10 @@ class Worker:
                 raise WorkerDied("crashed", self._last_words())
             if time.monotonic() > end:
                 self.stop()
-                raise WorkerDied("hung", f"no answer in {timeout:g} s")
+                raise WorkerDied(
+                    "hung",
+                    f"no answer in {timeout:g} s (a device that compiles its kernels may need a larger --timeout)",
+                )
         line = self._process.stdout.readline()
         if not line.endswith(b"\n"):
             raise WorkerDied("crashed", self._last_words())
@@ -96,9 +100,11 @@ class Worker:
         except subprocess.TimeoutExpired:
             self.stop()
             how = f"closed its output, and had not ended {_END} s later"
-        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 4000))
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 64000))
         lines = [line for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
-        return "\n".join([how, *lines[-6:]])
+        # An abort may print its reason before a hundred stack frames. The reason follows the result, and comes first.
+        told = [line for line in lines[:-6] if _REASON.search(line)][-4:]
+        return "\n".join([how, *told, *lines[-6:]])
 
 
 def ask_once(settings: Record, request: Record, command: Sequence[str] = WORKER, **environment: str) -> Any:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .kit import lost, there_and_back
-from .registry import NotOffered, device_side
+from .registry import NotOffered, device_side, missing_operator
 
 PREFIXES = ("operators/op/", "operators/module/", "operators/devices/", "operators/deterministic/", "trains/optimizer/")
 
@@ -166,8 +166,8 @@ def names(which: str) -> list[str]:
 def run(name: str, device: str) -> str:
     """Runs one case, and returns the remark for the report.
 
-    Raises if the result is wrong. Raises NotOffered if the device has no kernel for the case, or lacks the dtype, or if
-    the CPU gives no result to compare with.
+    Raises if the result is wrong, or if the device lacks an operator. Raises NotOffered if the device has no kernel for
+    the case, or lacks the dtype, or if the CPU gives no result to compare with.
     """
     import torch
 
@@ -179,7 +179,7 @@ def run(name: str, device: str) -> str:
     _, kind, entry, dtype_name, form = name.split("/")
     dtype = getattr(torch, dtype_name)
     try:
-        torch.zeros(1, device=device).to(dtype)
+        torch.zeros(1, dtype=dtype).to(device)
     except Exception as error:
         raise NotOffered(f"{dtype_name}: {error}") from error
     torch.manual_seed(0)
@@ -430,6 +430,8 @@ def _run_op(op: Any, dtype: Any, form: str, device: str) -> str:
             except NotOffered:
                 raise
             except Exception as raised:
+                if missing_operator(raised):
+                    raise
                 # The messages may name the device, so only the type is compared. A kernel on CUDA that finds an index
                 # beyond the end raises AcceleratorError.
                 of_a_kernel = isinstance(raised, getattr(torch, "AcceleratorError", ()))  # PyTorch 2.8 does not have it

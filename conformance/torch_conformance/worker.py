@@ -6,8 +6,10 @@ runner reads the reason from standard error.
 
 from __future__ import annotations
 
+import ast
 import gc
 import json
+import linecache
 import os
 import sys
 import time
@@ -15,7 +17,7 @@ import traceback
 import warnings
 from typing import Any
 
-from .registry import NotOffered
+from .registry import BAD, NotOffered
 
 
 def _message(error: BaseException) -> str:
@@ -31,12 +33,48 @@ def _first_lines(error: BaseException | None) -> str:
     return " Caused by ".join(found)
 
 
+def _statement(error: BaseException, file: str) -> str:
+    """The statement of ``file`` that raised the error, on one line, or the empty string."""
+    frames = [frame for frame in traceback.walk_tb(error.__traceback__) if frame[0].f_code.co_filename == file]
+    if not frames:
+        return ""
+    number = frames[-1][1]
+    source = "".join(linecache.getlines(file))
+    found = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt) and node.lineno <= number]
+    # Of the statements around the line, the innermost one begins last.
+    around = [node for node in found if number <= (node.end_lineno or node.lineno)]
+    text = ast.get_source_segment(source, max(around, key=lambda node: (node.lineno, node.col_offset))) or ""
+    return " ".join(text.split())[:300]
+
+
+def _lacks(error: BaseException, device: str) -> str:
+    """Why an error means that the backend lacks something optional, or the empty string.
+
+    PyTorch raises NotImplementedError for a function of the hooks, of a generator or of an allocator that a backend
+    does not override. A module that lacks a function raises AttributeError.
+    """
+    import torch
+
+    module = getattr(torch, torch.device(device).type, None)
+    if isinstance(error, AttributeError) and module is not None and error.obj is module:
+        return f"torch.{torch.device(device).type} has no {error.name}"
+    if isinstance(error, NotImplementedError) and "Could not run" not in str(error):
+        return _message(error).splitlines()[0]
+    return ""
+
+
 def run_check(name: str, device: str) -> dict[str, Any]:
-    """The result of one check: ``result``, ``detail`` (a text) and, after a failure, ``traceback``."""
+    """The result of one check: ``result`` and ``detail`` (a text).
+
+    After a failure also ``traceback``, and ``at``: the statement of the check that failed. If the device only lacks an
+    operator, ``operator`` is its name.
+    """
     from . import sweep
     from .abilities import require
-    from .registry import all_checks
+    from .registry import NOTES, all_checks, missing_operator
 
+    NOTES.clear()
+    file = sweep.__file__
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -44,14 +82,22 @@ def run_check(name: str, device: str) -> dict[str, Any]:
                 detail = sweep.run(name, device)
             else:
                 check = all_checks()[name]
+                file = check.body.__code__.co_filename
                 require(check.needs, device)
                 check.body(device)
                 detail = ""
-        return {"result": "passed", "detail": detail or ""}
     except NotOffered as reason:
         return {"result": "not offered", "detail": (str(reason) or repr(reason.__cause__)).splitlines()[0]}
     except Exception as error:
-        return {"result": "failed", "detail": _message(error), "traceback": traceback.format_exc()[-4000:]}
+        if operator := missing_operator(error):
+            return {"result": "needs operator", "detail": f"needs operator {operator}", "operator": operator}
+        if reason := _lacks(error, device):
+            return {"result": "not offered", "detail": reason}
+        answer = {"result": "failed", "detail": _message(error), "traceback": traceback.format_exc()[-4000:]}
+        return answer | ({"at": at} if (at := _statement(error, file)) and file != sweep.__file__ else {})
+    if NOTES:
+        return {"result": "noted", "detail": "\n".join(NOTES)}
+    return {"result": "passed", "detail": detail or ""}
 
 
 def _may_lose_the_device(name: str) -> bool:
@@ -78,7 +124,7 @@ def run_and_look(name: str, device: str) -> dict[str, Any]:
         if is_lost := lost(device):
             answer["lost"] = is_lost
             problem = "The device is unusable after the check"
-        if answer["result"] in ("passed", "not offered") and not _may_lose_the_device(name):
+        if answer["result"] not in BAD and not _may_lose_the_device(name):
             answer |= {"result": "failed", "detail": f"{problem}: {error}"}
     return answer
 
@@ -105,6 +151,10 @@ def main() -> None:
 
             # Checks are small, and several workers run at the same time.
             torch.set_num_threads(settings.get("threads", 1))
+            if settings.get("strict_messages"):
+                from . import kit
+
+                kit.strict_messages = True
             greeting = {"torch": torch.__version__}
         except BaseException as error:
             print(json.dumps({"error": _first_lines(error)}), file=answers)

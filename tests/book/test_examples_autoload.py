@@ -156,7 +156,7 @@ LIMITS = {
     "`resize_`, `set_`, and other changes of a tensor's metadata": (
         "tensors/factories/ranges_have_their_values",
         "tensors/serialization/pickle_keeps_the_device",
-        "operators/dispatch/out_is_written_and_returned",
+        "operators/dispatch/an_empty_out_is_resized",
     ),
     "more than one device": (
         "loads/names/an_index_out_of_range_is_an_error",
@@ -168,12 +168,12 @@ LIMITS = {
     ),
     "an error in an operator or a hook during backward": ("trains/autograd/checkpointing_recomputes",),
     "tensors of the CPU beside tensors of the device": (
-        "operators/dispatch/index_tensors_of_the_cpu_are_taken",
         "operators/mixed/a_scalar_of_the_cpu_is_not_copied_to_out",
-        "operators/mixed/indices_may_be_on_the_cpu",
-        "operators/mixed/fills_take_a_value_of_the_cpu",
-        "operators/mixed/distributions_take_probabilities_of_the_cpu",
-        "operators/mixed/losses_take_a_scalar_weight_of_the_cpu",
+        "operators/mixed/a_reduction_refuses_out_on_another_device",
+        "operators/mixed/index_fill_refuses_the_wrong_device",
+        "operators/mixed/masked_fill_refuses_the_wrong_device",
+        "operators/mixed/binomial_refuses_two_devices",
+        "operators/mixed/losses_refuse_the_wrong_device",
         "operators/mixed/copies_and_questions_take_every_device",
         "operators/mixed/a_fused_step_refuses_a_flag_of_the_cpu",
     ),
@@ -193,16 +193,15 @@ LIMITS = {
         "tensors/serialization/a_state_dict_is_saved_and_loaded",
     ),
     "`memory_format=` of a factory": ("tensors/factories/strides_are_kept",),
-    "`torch.ledger.is_initialized()`": ("loads/autoload/import_leaves_the_device_alone",),
 }
 
 
 def test_the_conformance_kit_finds_the_limits_of_the_python_backend_and_no_others(folders: dict[str, Path]) -> None:
     kit, results = EXAMPLES.parent / "conformance", folders["torch_ledger"].parent / "results.json"
     path = os.pathsep.join([str(folders["torch_ledger"]), str(kit), os.environ.get("PYTHONPATH", "")])
-    # All limits show in the levels 0 to 3. Of the checks of level 0 that start processes, one finds a limit: the other
-    # ones repeat what this file tests. A busy machine takes longer than the default limit of a check.
-    groups = ("loads/names/*", "loads/autoload/import_leaves_the_device_alone", "tensors/*", "operators/*", "trains/*")
+    # All limits show in the levels 0 to 3. The checks of level 0 that start processes repeat what this file tests. A busy
+    # machine takes longer than the default limit of a check.
+    groups = ("loads/names/*", "tensors/*", "operators/*", "trains/*")
     options = ["--quick", "--no-sweeps", "--quiet", "--timeout", "600", "--json", results]
     options += [f"--checks={group}" for group in groups]
     command = ["-m", "torch_conformance", "--device", "ledger", *options]
@@ -210,7 +209,7 @@ def test_the_conformance_kit_finds_the_limits_of_the_python_backend_and_no_other
     assert result.returncode == 1, result.stderr
     checks = json.loads(results.read_text())["checks"]
     assert {check["name"] for check in checks if check["result"] == "passed"} > {"trains/modules/mlp"}
-    bad = {check["name"] for check in checks if check["result"] in ("failed", "crashed", "hung")}
+    bad = {check["name"] for check in checks if check["result"] not in ("passed", "noted", "not offered")}
     assert bad == {name for names in LIMITS.values() for name in names}
     readme = (EXAMPLES / "python_backend" / "README.md").read_text()
     assert [limit for limit in LIMITS if f"\n| {limit} |" not in readme] == []

@@ -16,6 +16,7 @@ import yaml
 from comparison import DEVICE
 from programs import PYTEST, Done
 
+from torch_openreg._cli import main
 from torch_openreg._environment import all_variables
 
 KIT = Path(__file__).resolve().parents[2] / "conformance"
@@ -40,11 +41,19 @@ def test_the_device_conforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     quick = [name for name, check in all_checks().items() if check.quick]
     first = {name.rpartition("/")[0]: name for name in reversed(quick)}
     chosen = [n for n in quick if not n.startswith(("loads/", "processes/")) or n in first.values()]
-    options = ["--quick", "--no-sweeps", "--quiet", "--timeout", "600"]  # a busy machine takes longer than the default
+    options = [
+        "--quick",
+        "--no-sweeps",
+        "--quiet",
+        "--strict-messages",
+        "--timeout",
+        "600",
+    ]  # a busy machine takes longer than the default
     options += [f"--checks={name}" for name in chosen]
     result = run("-m", "torch_conformance", "--device", DEVICE, *options, "--json", report)
     assert result.returncode == 0, result.stdout + result.stderr
     checks = json.loads(report.read_text())["checks"]
+    assert {check["result"] for check in checks} == {"passed", "not offered"}
     assert len(checks) == len(chosen) > 150 and {check["level"] for check in checks} == set(range(9))
 
 
@@ -53,6 +62,17 @@ def test_the_device_conforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_kits_own_tests_pass() -> None:
     result = run(*PYTEST[1:], "tests")
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_a_command_of_the_package_runs_the_kit_on_any_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    monkeypatch.setattr("subprocess.call", lambda command, env: started.append((command, env)) or 3)
+    monkeypatch.delenv("TORCH_OPENREG_AUTOLOAD", raising=False)
+    for device in ("npu", DEVICE):
+        assert main(["conformance", "--device", device, "--quick"]) == 3
+    assert started[0][0] == [sys.executable, "-m", "torch_conformance", "--device", "npu", "--quick"]
+    assert [env.get("TORCH_OPENREG_AUTOLOAD") for _, env in started] == ["0", None]
+    assert (Path(started[0][1]["PYTHONPATH"].split(os.pathsep)[0]) / "torch_conformance/__main__.py").is_file()
 
 
 @pytest.mark.only_on("openreg", reason="about the sources")

@@ -2,10 +2,9 @@
 
 # The report prints a check as a script. Therefore a check gets the device as a string, and itself imports all modules
 # that it needs besides torch.
-# ruff: noqa: F401
 import torch
 
-from ..kit import NotOffered, device_count, device_module, equal, python, raises, start_python, usable
+from ..kit import NotOffered, device_count, device_module, equal, note, python, raises, start_python, usable
 from ..registry import Topic
 
 autoload = Topic(
@@ -14,7 +13,7 @@ autoload = Topic(
     "fails, that prints, or that must come before another import.",
     defined="torch/__init__.py: _import_device_backends; entry points of the group torch.backends",
     chapter="autoload",
-    needs=("not_the_host",),
+    needs=("not_the_host", "autoload"),
     issue="torch-spyre/torch-spyre#2925",
 )
 
@@ -34,11 +33,20 @@ def import_is_silent(device):
 
 @autoload.check(issue="hw-native-sys/simpler#1950")
 def import_leaves_the_device_alone(device):
-    """Loading the backend in `import torch` starts no thread, and does not initialise the device."""
-    type = torch.device(device).type
+    """Loading the backend in `import torch` starts no thread."""
     threads = "import os, torch; print(len(os.listdir('/proc/self/task')))"
     equal(int(python(threads)), int(python(threads, TORCH_DEVICE_BACKEND_AUTOLOAD="0")))
-    equal(python(f"import torch; print(torch.{type}.is_initialized())"), "False\n")
+
+
+@autoload.check(issue="hw-native-sys/simpler#1950")
+def the_first_use_starts_the_device(device):
+    """torch.TYPE.is_initialized() is false after `import torch`, and true after the first use of the device."""
+    asked = f"torch.{torch.device(device).type}.is_initialized()"
+    device_module(device).is_initialized  # noqa: B018 (a module without it is not asked)
+    found = python(f"import torch; print({asked}); torch.ones(1, device={device!r}); print({asked})").split()
+    if found == ["True", "True"]:
+        raise NotOffered("torch.TYPE.is_initialized() is true after `import torch`: the device needs no start")
+    equal(found, ["False", "True"])
 
 
 @autoload.check("private_use")
@@ -76,7 +84,7 @@ def it_may_be_imported_before_torch(device):
 
 @autoload.check("private_use")
 def it_may_be_imported_without_autoload(device):
-    """With autoload switched off, importing the backend's package after `import torch` gives the device."""
+    """With autoload switched off, importing the backend's package and calling its entry point gives the device."""
     code = f"""
     import importlib.metadata, torch
     for point in importlib.metadata.entry_points(group="torch.backends"):
@@ -86,6 +94,8 @@ def it_may_be_imported_without_autoload(device):
     for name in sorted(packages, key=len):
         if not torch.accelerator.is_available():
             __import__(name)
+    if not torch.accelerator.is_available():  # a package may leave all to the function that PyTorch calls
+        module()
     print(torch.ones(2, device={device!r}).sum().item())
     """
     equal(python(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0"), "2.0\n")
@@ -159,12 +169,18 @@ def another_package_may_be_installed(device):
 
 @coexistence.check("private_use")
 def another_owner_of_privateuse1_does_not_break_import_torch(device):
-    """If a package that is loaded earlier takes PrivateUse1, `import torch` still works, and the name stays."""
+    """If a package that is loaded earlier takes PrivateUse1, `import torch` still works, and the name stays.
+
+    PyTorch gives a backend no way to decline (pytorch/pytorch#180345), so an error of `import torch` is only noted.
+    """
     body = "import torch; torch.utils.rename_privateuse1_backend('another')"
     result = start_beside(
         body, "import torch; print(torch._C._get_privateuse1_backend_name(), torch.ones(2).sum().item())"
     )
-    equal((result.returncode, result.stdout), (0, "another 2.0\n"))
+    if result.returncode == 1:
+        note(f"import torch raises: {result.stderr.strip().splitlines()[-1][:300]}")
+    else:
+        equal((result.returncode, result.stdout), (0, "another 2.0\n"))
 
 
 exits = Topic(
@@ -224,6 +240,8 @@ def the_device_type_is_known(device):
 def the_module_answers_the_basic_questions(device):
     """torch.TYPE has is_available, device_count and current_device, and the three results agree."""
     module = device_module(device)
+    for name in ("is_available", "device_count", "current_device"):
+        assert hasattr(module, name), f"the module has no {name}"
     assert module.is_available() is True
     assert 0 <= module.current_device() < module.device_count()
 

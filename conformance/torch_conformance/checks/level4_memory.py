@@ -53,7 +53,7 @@ def reserved_covers_allocated(device):
 @statistics.check()
 def emptying_the_cache_gives_back(device):
     """empty_cache lowers memory_reserved after a large tensor was destroyed. Live tensors keep their values."""
-    keep = torch.arange(5.0, device=device)
+    keep = torch.arange(5.0).to(device)
     x = torch.empty(64 << 20, dtype=torch.uint8, device=device)
     del x
     torch.accelerator.synchronize(device)

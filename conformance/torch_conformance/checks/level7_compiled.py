@@ -72,7 +72,7 @@ def a_meta_tensor_is_materialised(device):
     state = torch.nn.Linear(3, 2).state_dict()
     model.to_empty(device=device)
     model.load_state_dict(state)
-    same(model(torch.ones(1, 3, device=device)), torch.nn.functional.linear(torch.ones(1, 3), **{"weight": state["weight"], "bias": state["bias"]}))  # fmt: skip
+    same(model(torch.ones(1, 3).to(device)), torch.nn.functional.linear(torch.ones(1, 3), **{"weight": state["weight"], "bias": state["bias"]}))  # fmt: skip
 
 
 graphs = Topic(
@@ -91,7 +91,7 @@ def a_traced_graph_runs(device):
     def f(x):
         return (x * 2).relu().sum(0)
 
-    x = torch.arange(-3.0, 3.0, device=device).reshape(2, 3)
+    x = torch.arange(-3.0, 3.0).to(device).reshape(2, 3)
     same(make_fx(f)(x)(x), f(x.cpu()))
 
 
@@ -99,7 +99,7 @@ def a_traced_graph_runs(device):
 def an_exported_program_runs(device):
     """torch.export of a module on the device gives a program with the module's outputs."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)).to(device)
-    x = torch.ones(3, 4, device=device)
+    x = torch.ones(3, 4).to(device)
     program = torch.export.export(model, (x,))
     same(program.module()(x), model(x).cpu())
 
@@ -112,7 +112,7 @@ def the_eager_backend_runs(device):
     def f(x):
         return (x * 3).sin().sum()
 
-    x = torch.ones(4, device=device, requires_grad=True)
+    x = torch.ones(4).to(device).requires_grad_()
     torch.compile(f, backend="eager", fullgraph=True)(x).backward()
     same(x.grad, 3 * torch.cos(torch.full((4,), 3.0)))
 
@@ -127,7 +127,7 @@ def functionalization_runs(device):
         y[0].mul_(2)
         return (y.t() @ y).sum()
 
-    x = torch.ones(3, 4, device=device, requires_grad=True)
+    x = torch.ones(3, 4).to(device).requires_grad_()
     z = torch.ones(3, 4, requires_grad=True)
     torch.compile(f, backend="aot_eager", fullgraph=True)(x).backward()
     f(z).backward()
@@ -170,7 +170,7 @@ def a_compiled_module_trains(device):
         model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 1)).to(device)
         call = torch.compile(model) if compiled else model
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        x = torch.ones(5, 4, device=device)
+        x = torch.ones(5, 4).to(device)
         for _ in range(4):
             loss = (call(x) - 1).pow(2).mean()
             optimizer.zero_grad()

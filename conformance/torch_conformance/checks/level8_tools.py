@@ -2,6 +2,7 @@
 
 import torch
 
+from ..abilities import profiler_activity
 from ..kit import NotOffered, busy, device_count, device_module, equal, interfaces, raises, same, start_python
 from ..registry import Topic
 
@@ -17,7 +18,7 @@ profiles = Topic(
 @profiles.check()
 def operators_are_listed(device):
     """torch.profiler lists the operators that ran on the device. With record_shapes=True the list has input shapes."""
-    x = torch.ones(30, 40, device=device)
+    x = torch.ones(30, 40).to(device)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
         x @ x.t()
     events = {event.name: event for event in profile.events()}
@@ -26,16 +27,11 @@ def operators_are_listed(device):
     assert product.input_shapes[:2] == [[30, 40], [40, 30]], product.input_shapes
 
 
-def _activity(device):
-    name = {"cuda": "CUDA", "xpu": "XPU", "mtia": "MTIA"}.get(torch.device(device).type, "PrivateUse1")
-    return getattr(torch.profiler.ProfilerActivity, name)
-
-
 @profiles.check("profiler")
 def device_events_are_recorded(device):
     """With the ProfilerActivity of the device, the profile has device events, and their times are not all 0."""
-    activities = [torch.profiler.ProfilerActivity.CPU, _activity(device)]
-    x = torch.ones(200, 200, device=device)
+    activities = [torch.profiler.ProfilerActivity.CPU, profiler_activity(device)]
+    x = torch.ones(200, 200).to(device)
     with torch.profiler.profile(activities=activities) as profile:
         for _ in range(3):
             x = x @ x / 200
@@ -52,8 +48,8 @@ def the_trace_links_launch_and_kernel(device):
     import os
     import tempfile
 
-    x = torch.ones(100, 100, device=device)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, _activity(device)]) as profile:
+    x = torch.ones(100, 100).to(device)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, profiler_activity(device)]) as profile:
         x @ x
         device_module(device).synchronize()
     with tempfile.TemporaryDirectory() as folder:
@@ -75,9 +71,9 @@ def kernels_are_shown_on_their_stream(device):
     import os
     import tempfile
 
-    x, side = torch.ones(100, 100, device=device), torch.Stream(device=device)
+    x, side = torch.ones(100, 100).to(device), torch.Stream(device=device)
     torch.accelerator.synchronize(device)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, _activity(device)]) as profile:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, profiler_activity(device)]) as profile:
         x @ x
         with side:
             x @ x
@@ -96,7 +92,7 @@ def kernels_are_shown_on_their_stream(device):
 @profiles.check("events", "private_use")
 def the_legacy_profiler_times_the_device(device):
     """torch.autograd.profiler with use_device, which uses ProfilerStubs, gives mm more device time than a view."""
-    x = torch.ones(300, 300, device=device)
+    x = torch.ones(300, 300).to(device)
     with torch.autograd.profiler.profile(use_device=torch.device(device).type) as profile:
         for _ in range(3):
             x @ x
@@ -194,7 +190,7 @@ def everybody_counts_the_same_devices(device):
 @cpp.check()
 def the_hooks_say_that_the_device_is_available(device):
     """The hooks' isBuilt, isAvailable and, for a device in use, hasPrimaryContext are true."""
-    x = torch.ones(1, device=device)
+    x = torch.ones(1).to(device)
     asked = interfaces(str(x.device))
     assert asked.hooks_is_built() and asked.hooks_is_available() and asked.hooks_has_primary_context()
 
@@ -235,7 +231,7 @@ def the_hooks_find_the_device_of_an_address(device):
 @cpp.check("streams", chapter="streams")
 def the_default_stream_stays_the_default(device):
     """getDefaultStream gives the default stream also while another stream is the current stream."""
-    asked = interfaces(str(torch.ones(1, device=device).device))
+    asked = interfaces(str(torch.ones(1).to(device).device))
     before, stream = asked.guard_default_stream(), torch.Stream(device=device)
     with stream:
         equal(asked.guard_default_stream(), before)
@@ -247,7 +243,7 @@ def the_default_stream_stays_the_default(device):
 )
 def there_is_a_pool_of_streams(device):
     """getStreamFromGlobalPool never gives the default stream, and does not always give the same stream."""
-    asked = interfaces(str(torch.ones(1, device=device).device))
+    asked = interfaces(str(torch.ones(1).to(device).device))
     found = [asked.guard_stream_from_pool(high) for high in (False, False, True)]
     assert asked.guard_default_stream() not in found and len(set(found)) > 1, found
 
@@ -255,7 +251,7 @@ def there_is_a_pool_of_streams(device):
 @cpp.check("storage", chapter="memory", why="Allocator::clone(), which copies lazily cloned tensors, calls copy_data.")
 def the_device_allocator_copies(device):
     """copy_data of the device's allocator copies bytes of the device."""
-    x, y = torch.arange(1000.0, device=device), torch.zeros(1000, device=device)
+    x, y = torch.arange(1000.0).to(device), torch.zeros(1000).to(device)
     torch.accelerator.synchronize(device)
     interfaces(device).device_allocator_copy(y.data_ptr(), x.data_ptr(), x.nbytes)
     torch.accelerator.synchronize(device)

@@ -39,7 +39,17 @@ MODES = {
 
 def kit(python: Path, mode: str, mutant: str, *options: str) -> Done:
     """One run of the kit with the mutant on ("" for none)."""
-    command = (python, "-m", "torch_conformance", "--device", "openreg", "--quick", "--quiet", *options)
+    command = (
+        python,
+        "-m",
+        "torch_conformance",
+        "--device",
+        "openreg",
+        "--quick",
+        "--quiet",
+        "--strict-messages",
+        *options,
+    )
     variables = {**MODES[mode], "BACKEND_MUTANT": mutant, "PYTHONPATH": str(KIT)}
     return programs.run(*command, cwd=build.FOLDER, timeout=None, **variables)
 
