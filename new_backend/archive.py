@@ -14,9 +14,9 @@ sys.path.insert(0, str(ROOT))
 
 from new_backend import parts  # noqa: E402
 
-# Files that the zip file needs but a full new backend does not contain: the programs that make backends, and the
-# examples from which `new --minimal` and `new --python` make a backend.
-MAKERS = ("cmake/rename.py", "new_backend", "examples/minimal_backend", "examples/python_backend")
+# Files that the zip file needs but a full new backend does not contain: the programs that make backends, the examples
+# from which `new --minimal` and `new --python` make a backend, and the chapters that the conformance kit names.
+MAKERS = ("cmake/rename.py", "docs/bring-up", "new_backend", "examples/minimal_backend", "examples/python_backend")
 
 
 def main(target: Path) -> None:

@@ -55,6 +55,7 @@ LEFT_OUT = (
     "tests/tools/test_conformance.py",
     "tests/tools/test_fuzz.py",
     "tests/package/test_upstream.py",
+    "torch_openreg/_cli/conformance.py",
     "torch_openreg/_cli/new.py",
     "torch_openreg/_cuda",
 )

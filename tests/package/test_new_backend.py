@@ -27,7 +27,14 @@ NAMES = ("acme", "bolt_chip")
 ACKNOWLEDGEMENT = {
     "LICENSE": ["Copyright (c) 2026, torch_openreg developers"],
     "README.md": ["[torch_openreg](UPSTREAM.md)"],
-    "UPSTREAM.md": ["torch_openreg new", "from torch_openreg", "those of torch_openreg", "the newer torch_openreg"],
+    "UPSTREAM.md": [
+        "torch_openreg new",
+        "from torch_openreg",
+        "those of torch_openreg",
+        "the newer torch_openreg",
+        "With torch_openreg",
+        "-m torch_openreg conformance",
+    ],  # fmt: skip,
 }
 
 

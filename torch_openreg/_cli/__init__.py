@@ -18,6 +18,7 @@ from torch_openreg._environment import modules_of_parts
 
 # Command -> one line of help. The module torch_openreg._cli.<command> holds the command, and may be left out.
 HELP = {
+    "conformance": "measure any PyTorch backend, level by level, with the conformance kit: `conformance --device npu`",
     "demo": "train a network on the device and on the CPU, and compare the two runs bit for bit",
     "doctor": "which backends `import torch` loads in this environment, which fail, why, and what to do",
     "memory": "what a snapshot of device memory shows: the peak, what held the memory, and gaps; as text or as a page",
@@ -27,7 +28,7 @@ HELP = {
 }
 # Commands for which main() does not import torch first. The doctor must report even if that import hangs or aborts,
 # and a command that sets environment variables must do so before the import.
-WITHOUT_TORCH = ("doctor", "memory", "new", "trace")
+WITHOUT_TORCH = ("conformance", "doctor", "memory", "new", "trace")
 
 # The packages with commands: this one, and the folders _cli of sub-packages.
 _HOMES = [sys.modules[__name__], *modules_of_parts("_cli")]
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="torch-openreg",
         description="Tools of torch_openreg.",
-        epilog="commands:\n" + "\n".join(f"  {name:<10}{COMMANDS[name].HELP[name]}" for name in sorted(COMMANDS)),
+        epilog="commands:\n" + "\n".join(f"  {name:<13}{COMMANDS[name].HELP[name]}" for name in sorted(COMMANDS)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="`COMMAND --help` explains it")

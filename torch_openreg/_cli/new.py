@@ -19,10 +19,10 @@ from pathlib import Path
 def main(argv: Sequence[str]) -> int:
     """Runs the program ``new_backend`` of the sources in a process of its own. Returns its exit status."""
     with ExitStack() as stack:
-        return subprocess.call([sys.executable, str(_sources(stack) / "new_backend"), *argv])
+        return subprocess.call([sys.executable, str(sources(stack) / "new_backend"), *argv])
 
 
-def _sources(stack: ExitStack) -> Path:
+def sources(stack: ExitStack) -> Path:
     """The folder of the sources: the checkout, or a temporary folder that ``stack`` removes."""
     package = Path(__file__).parents[1]
     if (package.parent / "new_backend" / "__main__.py").exists():
