@@ -86,5 +86,8 @@ void register_transport(const char* name, MakeEngine make);
 using WrapEngine = std::shared_ptr<CollectiveEngine> (*)(std::shared_ptr<CollectiveEngine> engine);
 void set_engine_wrapper(WrapEngine wrap);
 
+// Sets the function that makes the engine of each group from now on, whatever OCCL_TRANSPORT says.
+void set_engine_maker(MakeEngine make);
+
 } // namespace c10d::openreg
 // LITERALINCLUDE END: ENGINE

@@ -27,6 +27,11 @@ WrapEngine& engine_wrapper() {
   return wrapper;
 }
 
+MakeEngine& engine_maker() {
+  static MakeEngine maker = nullptr;
+  return maker;
+}
+
 // What a sentence has between "auto" and "shm": ", gloo or ", or " or " if there is no other transport.
 std::string other_choices() {
   std::string names;
@@ -62,9 +67,10 @@ occl::Placement connect(const Ranks& ranks) {
   return occl::connect(bootstrap, ranks.rank, ranks.size);
 }
 
-std::shared_ptr<CollectiveEngine> choose_engine(Ranks ranks) {
+std::shared_ptr<CollectiveEngine> choose_engine(const Ranks& group) {
   const std::string_view transport = chosen_transport();
   if (transport == kAuto || transport == kShared) {
+    Ranks ranks = group;
     ranks.placement = connect(ranks);
     if (ranks.placement.communicator && ranks.placement.leaders.size() == 1) {
       return std::make_shared<OcclEngine>(ranks.placement.communicator);
@@ -78,7 +84,7 @@ std::shared_ptr<CollectiveEngine> choose_engine(Ranks ranks) {
         transports().empty() ? "" : c10::str(" Set it to auto or ", transports().begin()->first, "."));
     return transports().begin()->second(ranks);
   }
-  return transports().find(transport)->second(ranks);
+  return transports().find(transport)->second(group);
 }
 
 } // namespace
@@ -86,7 +92,8 @@ std::shared_ptr<CollectiveEngine> choose_engine(Ranks ranks) {
 std::shared_ptr<CollectiveEngine> make_engine(
     const c10::intrusive_ptr<Store>& store, int rank, int size, std::chrono::milliseconds timeout) {
   occl::checksHeaders(); // throws if OCCL_CHECK has a bad value
-  std::shared_ptr<CollectiveEngine> engine = choose_engine({store, rank, size, timeout, {}});
+  const MakeEngine make = engine_maker() != nullptr ? engine_maker() : &choose_engine;
+  std::shared_ptr<CollectiveEngine> engine = make({store, rank, size, timeout, {}});
   return engine_wrapper() != nullptr ? engine_wrapper()(std::move(engine)) : engine;
 }
 
@@ -96,6 +103,10 @@ void register_transport(const char* name, MakeEngine make) {
 
 void set_engine_wrapper(WrapEngine wrap) {
   engine_wrapper() = wrap;
+}
+
+void set_engine_maker(MakeEngine make) {
+  engine_maker() = make;
 }
 
 } // namespace c10d::openreg

@@ -24,4 +24,72 @@ READERS = tuple(
     )
     for name in ("numpy", "tolist", "__reduce_ex__")
 )
-ROWS = PRINTING + READERS
+_OTHER_RANKS = "a way to run one rank alone: the process group `fake` has it for tensors only"
+
+
+def _world_row(owner: str, name: str, ours: str, why: str) -> Replaced:
+    return Replaced(owner, name, f"torch_openreg.openreg._dry_world:{ours}", why, _OTHER_RANKS)
+
+
+# While dry execution simulates one rank of a world.
+WORLD = (
+    _world_row(
+        "torch.distributed.rendezvous",
+        "_create_c10d_store",
+        "make_store",
+        "The store on MASTER_ADDR would wait for the process of rank 0.",
+    ),
+    _world_row(
+        "torch.distributed.distributed_c10d",
+        "_new_process_group_helper",
+        "make_group",
+        "A group of gloo would wait for the other ranks.",
+    ),
+    _world_row(
+        "torch.distributed:ProcessGroup",
+        "_register_backend",
+        "register_backend",
+        "A group has one backend of the kind CUSTOM, and would use `fake` for the device too.",
+    ),
+    _world_row("torch.distributed:ProcessGroup", "split_group", "split_group", "A group `fake` cannot be split."),
+    _world_row(
+        "torch.distributed:ProcessGroup",
+        "monitored_barrier",
+        "monitored_barrier",
+        "A group `fake` has no such barrier.",
+    ),
+    *(
+        _world_row(owner, name, name, "The bytes of another rank's object do not exist, so they cannot be unpickled.")
+        for name in (
+            "all_gather_object",
+            "gather_object",
+            "broadcast_object_list",
+            "scatter_object_list",
+            "recv_object_list",
+        )
+        for owner in ("torch.distributed", "torch.distributed.distributed_c10d")
+    ),
+)
+WORLD_CHECKPOINTS = (
+    _world_row(
+        "torch.distributed.checkpoint.utils:_DistWrapper",
+        "__init__",
+        "make_wrapper",
+        "The plan of a checkpoint is made from the plans of all ranks, which must cover each tensor.",
+    ),
+)
+WORLD_PIPELINES = tuple(
+    _world_row(
+        "torch.distributed.pipelining.stage:PipelineStage",
+        name,
+        ours,
+        "The stages of other ranks tell this stage the shapes of what it receives.",
+    )
+    for name, ours in (
+        ("_warmup_forward_vote", "vote"),
+        ("_warmup_backward_result", "result_of_vote"),
+        ("_recv_meta", "shapes_from"),
+        ("_send_meta", "tell_shapes"),
+    )
+)
+ROWS = PRINTING + READERS + WORLD + WORLD_CHECKPOINTS + WORLD_PIPELINES

@@ -55,6 +55,13 @@ VARIABLES = (
         "torch_openreg/simulator/openreg/_dry_report.py",
     ),
     (
+        "OPENREG_DRY_WORLD",
+        "number",
+        "",
+        "how many ranks the simulated world of dry execution has",
+        "torch_openreg/simulator/openreg/_dry_world.py",
+    ),
+    (
         "OPENREG_MODEL",
         "name",
         "",
@@ -94,6 +101,11 @@ def check(environment: Mapping[str, str]) -> None:
 
         if not byte_count(limit):
             raise ValueError(f"OPENREG_DRY is {limit!r}. Set it to a number of bytes, such as 1M, or unset it.")
+    if world := environment.get("OPENREG_DRY_WORLD", "").strip():
+        if not (world.isascii() and world.isdigit() and int(world)):
+            raise ValueError(f"OPENREG_DRY_WORLD is {world!r}. Set it to a number of ranks, such as 8, or unset it.")
+        if not limit:
+            raise ValueError("OPENREG_DRY_WORLD is for dry execution. Set OPENREG_DRY too, or unset OPENREG_DRY_WORLD.")
     if model := environment.get("OPENREG_MODEL", "").strip():
         from torch_openreg.simulator._models import find_for_this_torch
 

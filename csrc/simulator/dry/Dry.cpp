@@ -4,6 +4,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/full.h>
 
 #include <algorithm>
 #include <array>
@@ -448,6 +449,34 @@ class Comparing final : public InFront {
   }
 };
 
+// histc() and bincount() of values that nobody computed. Programs make shapes of the counts, such as the number of tokens
+// for each expert, so the counts are assumed to be equal, and have the right sum.
+class Counting final : public InFront {
+ public:
+  explicit Counting(const c10::OperatorHandle& op) : InFront(op), is_histc_(op.schema().name() == "aten::histc") {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    const size_t count = op.schema().arguments().size();
+    const c10::IValue* const arguments = stack->data() + stack->size() - count;
+    const Tensor self = arguments[0].toTensor();
+    const bool has_weights = !is_histc_ && !arguments[1].isNone();
+    if (!has_contents(self) || contents_of(self) == orContentsKnown || has_weights) {
+      return next_.callBoxed(op, keys, stack);
+    }
+    const c10::impl::ExcludeDispatchKeyGuard below(kHandled);
+    const int64_t bins = std::max<int64_t>(arguments[is_histc_ ? 1 : 2].toInt(), 1);
+    const Tensor counts = at::full({bins}, self.numel() / bins, is_histc_ ? self.scalar_type() : kLong);
+    counts.narrow(0, 0, self.numel() % bins).add_(1);
+    const Tensor result = counts.to(self.device());
+    set_contents(result, orContentsAssumed);
+    torch::jit::drop(*stack, count);
+    stack->emplace_back(result);
+  }
+
+ private:
+  const bool is_histc_;
+};
+
 // empty() and empty_strided()
 class MakingEmpty final : public InFront {
  public:
@@ -556,6 +585,7 @@ void start_dry(size_t limit) {
   put_in_front_of<Copying>({"aten::copy_", "aten::_copy_from", "aten::_copy_from_and_resize"});
   put_in_front_of<ReadingNumber>({"aten::_local_scalar_dense"});
   put_in_front_of<Comparing>({"aten::equal"});
+  put_in_front_of<Counting>({"aten::histc", "aten::bincount"});
   put_in_front_of<MakingEmpty>({"aten::empty_strided"});
   put_in_front<MakingEmpty>(dispatcher.findSchemaOrThrow("aten::empty", "memory_format"));
   constexpr std::array<std::pair<const char*, const char*>, 10> kHost = {

@@ -15,6 +15,7 @@
 //     allocator as always. Large results are *absent*; small results are *assumed*: they are zeros.
 //   - What is computed from assumed values is assumed as well. The program's reads of assumed and absent values are
 //     noted with the line of Python, if lines are recorded (set_launch_site()).
+//   - Counts of assumed and absent values (histc, bincount) are assumed to be equal.
 //   - A copy of integers from the host is made whatever its size, because programs branch on them: ids, masks, lengths.
 //
 // Rule: nothing else knows dry execution. start_dry() puts a kernel in front of each kernel of the device in the

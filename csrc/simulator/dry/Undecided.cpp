@@ -4,6 +4,7 @@
 #include <openreg_graph.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -78,6 +79,12 @@ void mark_written(const std::vector<OperandBytes>& operands, orContents contents
   }
 }
 
+std::atomic<bool> answers_collectives{false};
+
+bool is_collective(const orActivity& activity) {
+  return std::string_view(activity.name).starts_with("occl:");
+}
+
 // ---- The calling thread
 
 // A kernel that computes on this thread, from its begin to its end.
@@ -111,8 +118,7 @@ orContents begin_work(const orActivity& activity, const std::vector<OperandBytes
   }
   const orContents read = contents_read(operands);
   if (read != orContentsAbsent) {
-    const bool is_collective = std::string_view(activity.name).starts_with("occl:"); // other ranks write too
-    return is_collective ? orContentsAssumed : read;
+    return is_collective(activity) ? orContentsAssumed : read; // other ranks write too
   }
   const bool is_copy = std::strcmp(activity.name, "memcpy") == 0;
   const bool stays_on_device =
@@ -139,7 +145,13 @@ void observe(const orActivity* activity, void*) {
   if (activity->operands) {
     operands = bytes_of(activity->operands, activity->data);
   }
-  if (is_launch) {
+  if (is_launch && is_collective(*activity) && answers_collectives) {
+    for (const OperandBytes& each : operands) {
+      if ((each.access & orAccessWrite) && each.is_on_device() && each.contents() != orContentsAbsent) {
+        each.mark(orContentsAssumed);
+      }
+    }
+  } else if (is_launch) {
     mark_written(operands, begin_work(*activity, operands));
   } else if (activity->phase == orActivityBegin) {
     mine->running.push_back({activity->id, begin_work(*activity, operands)});
@@ -171,6 +183,10 @@ void start_to_observe_undecided() {
   // The calls are observed so that a kernel of this thread is known by its correlation.
   OPENREG_CHECK(
       orActivitySubscribe(&subscriber, &observe, nullptr, orActivityKernel | orActivityLaunch | orActivityCall));
+}
+
+void answer_collectives() {
+  answers_collectives = true;
 }
 
 void raise_refusal() {

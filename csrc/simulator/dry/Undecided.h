@@ -12,6 +12,10 @@ namespace at::openreg {
 // Observes all work from now on, until the process ends.
 void start_to_observe_undecided();
 
+// From now on, no other process takes part in collectives, so a collective of absent bytes is not refused. An output that
+// has bytes becomes assumed, and an absent output stays absent.
+OPENREG_API void answer_collectives();
+
 // If the calling thread's last work was refused, throws the refusal. To be called after a call of the device has failed.
 void raise_refusal();
 

@@ -4,6 +4,7 @@
 
 #include "Bindings.h"
 #include "simulator/RuntimeObserver.h"
+#include "simulator/transport/DryEngine.h"
 
 namespace py = pybind11;
 using torch::wrap_pybind_function;
@@ -27,6 +28,7 @@ void start_dry(size_t limit) {
 void add_dry(py::module_& module) {
   module.def("_dry_start", wrap_pybind_function(&start_dry));
   module.def("_dry_reads", wrap_pybind_function(&dry_reads));
+  module.def("_dry_start_world", wrap_pybind_function(&c10d::openreg::start_dry_world));
 }
 
 const Bindings dry_bindings(&add_dry);

@@ -21,6 +21,7 @@ from torch_openreg.simulator._sizes import byte_count
 
 LINES = 10  # how many lines of Python, and how many assumed reads, are printed
 LIMIT = "1M"
+DEVICES_OF_HOST = 8  # of a world, if --device-count does not say otherwise
 
 
 def _answer(report: dict[str, Any], devices: Sequence[memory.Device], status: int) -> dict[str, Any]:
@@ -72,6 +73,8 @@ def table(answer: dict[str, Any]) -> list[str]:
     if answer["total_memory"] is None:
         return ["The program made no tensor on a device."]
     device = f"device {answer['device']}, which has {size(answer['total_memory'])}"
+    if "rank" in answer:
+        device = f"rank {answer['rank']} of {answer['world']}, {device}"
     if answer["out_of_memory_at"]:
         lines = [f"Does not fit on {device}.", _row("ends at", answer["out_of_memory_at"])]
         lines.append(_row("", answer["out_of_memory_text"]))
@@ -125,6 +128,27 @@ def _run(options: argparse.Namespace, output: int | None) -> tuple[dict[str, Any
         return _answer(json.loads(file.read_text()), devices, status), devices
 
 
+def _run_ranks(options: argparse.Namespace, output: int | None) -> tuple[dict[str, Any], list[memory.Device]]:
+    """Runs the program as each rank of --rank, or once without --world. Returns what _run() returns for the rank that
+    needs most; the member ``ranks`` has the sizes of all."""
+    if not options.world:
+        return _run(options, output)
+    several = options.rank in ("all", "worst")
+    ranks = range(options.world) if several else [int(options.rank)]
+    rows, worst, of_worst = [], None, []
+    for rank in ranks:
+        os.environ |= {"OPENREG_DRY_WORLD": str(options.world), "RANK": str(rank)}
+        answer, devices = _run(options, subprocess.DEVNULL if options.rank == "worst" else output)
+        rows.append({"rank": rank} | {each: answer[each] for each in ("fits", "peak_allocated", "peak_reserved")})
+        if several:
+            fits = "fits" if answer["fits"] else answer["out_of_memory_at"] or answer["error"] or "does not fit"
+            print(f"rank {rank} of {options.world}: {size(answer['peak_reserved'])} reserved, {fits}", flush=True)
+        if worst is None or (not answer["fits"], answer["peak_reserved"]) > (not worst["fits"], worst["peak_reserved"]):
+            worst, of_worst = answer | {"world": options.world, "rank": rank}, devices
+    assert worst is not None
+    return worst | {"ranks": rows}, of_worst
+
+
 def _find(options: argparse.Namespace) -> int | None:
     """The largest number from LOW to HIGH with which the program fits; None if it does not fit with LOW. Puts the number
     into the program's arguments. Ends the command if the program fails in another way."""
@@ -136,7 +160,7 @@ def _find(options: argparse.Namespace) -> int | None:
 
     def fits(value: int) -> bool:
         use(value)
-        answer, _ = _run(options, subprocess.DEVNULL)
+        answer, _ = _run_ranks(options, subprocess.DEVNULL)
         if answer["exit_status"] and not answer["out_of_memory_at"]:
             raise SystemExit(f"torch-openreg dry: with {name}={value} the program failed: {answer['error']}")
         print(f"{name}={value}: {'fits' if answer['fits'] else 'does not fit'}", flush=True)
@@ -159,6 +183,12 @@ def _limit(text: str) -> str:
     if not byte_count(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not valid: expected a number of bytes, such as 1M")
     return text
+
+
+def _world(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not valid: expected a number of ranks, such as 8")
+    return int(text)
 
 
 def _models(text: str) -> str:
@@ -207,8 +237,24 @@ def main(argv: Sequence[str]) -> int:
         type=_models,
         help="the accelerator that the devices stand for, such as cuda-t4, or several to compare",
     )
+    parser.add_argument(
+        "--world", metavar="N", type=_world, help="run the program as a rank of N; no other rank exists (default: none)"
+    )
+    parser.add_argument(
+        "--rank",
+        default="0",
+        metavar="R|all|worst",
+        help="with --world: the rank (default: 0); all: each rank in turn; worst: the same, without the program's output",
+    )
     add_options(parser, ("as", "device-count", "memory"))
     options = parser.parse_args(argv)
+    is_rank = options.rank.isascii() and options.rank.isdigit() and int(options.rank) < (options.world or 1)
+    if not is_rank and options.rank not in ("all", "worst"):
+        parser.error(
+            f"--rank {options.rank!r} is not valid: expected all, worst, or a number that is less than --world"
+        )
+    if options.world:
+        os.environ.setdefault("OPENREG_DEVICE_COUNT", str(min(options.world, DEVICES_OF_HOST)))
     models = options.model.split(",") if options.model else [os.environ.get("OPENREG_MODEL", "")]
     if len(models) > 1 and (options.find or options.html):
         parser.error("--find and --html are for one model")
@@ -220,7 +266,7 @@ def main(argv: Sequence[str]) -> int:
         os.environ["OPENREG_MODEL"] = model
         if options.find and (found := _find(options)) is None:
             print("It does not fit with the lowest number.")
-        answers[model], devices = _run(options, subprocess.DEVNULL if options.find else None)
+        answers[model], devices = _run_ranks(options, subprocess.DEVNULL if options.find else None)
     fits = all(answer["fits"] for answer in answers.values())
     (answer,) = answers.values() if len(answers) == 1 else [{"fits": fits, "models": answers}]
     if options.find:

@@ -1,0 +1,172 @@
+"""Parallel training that runs on real ranks, and on one rank of a simulated world; each program returns the peak of each
+step. Usage: dry_world_programs.py NAME..."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from dry_programs import DEVICE, GPT, squares
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+Step = Callable[[], object]
+
+
+def gpt() -> GPT:
+    torch.manual_seed(0)
+    return GPT().to(DEVICE)
+
+
+def training(model: nn.Module, parameters: Any) -> Step:
+    optimizer = torch.optim.AdamW(parameters, lr=1e-3)
+    tokens = torch.randint(512, (4, 65)).to(DEVICE)
+
+    def step() -> None:
+        loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return step
+
+
+def ddp(**options: Any) -> Step:
+    model = DistributedDataParallel(gpt(), **options)
+    return training(model, model.parameters())
+
+
+def fsdp(*sizes: int) -> Step:
+    """FSDP2, or HSDP for two sizes."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    names = ("replicate", "shard")[-len(sizes or (1,)) :]
+    mesh = init_device_mesh(DEVICE.type, sizes or (dist.get_world_size(),), mesh_dim_names=names)
+    model = gpt()
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for block in list(model.blocks)[:-1]:
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    return training(model, model.parameters())
+
+
+def fsdp1() -> Step:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    model = gpt()
+    for index, block in enumerate(list(model.blocks)[:-1]):
+        model.blocks[index] = FullyShardedDataParallel(
+            block, device_id=torch.accelerator.current_device_index(), use_orig_params=True
+        )
+    model = FullyShardedDataParallel(model, device_id=torch.accelerator.current_device_index(), use_orig_params=True)
+    return training(model, model.parameters())
+
+
+def tensor_parallel(*, sequence: bool = False) -> Step:
+    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor import parallel as tp
+
+    mesh = init_device_mesh(DEVICE.type, (dist.get_world_size(),))
+    torch.manual_seed(0)
+    layers = [
+        ("norm", nn.LayerNorm(128)),
+        ("up", nn.Linear(128, 512)),
+        ("gelu", nn.GELU()),
+        ("down", nn.Linear(512, 128)),
+    ]
+    model = nn.Sequential()
+    for name, layer in layers:
+        model.add_module(name, layer)
+    model.to(DEVICE)
+    plan: dict[str, Any] = {"up": tp.ColwiseParallel(), "down": tp.RowwiseParallel()}
+    if sequence:
+        plan = {
+            "norm": tp.SequenceParallel(),
+            "up": tp.ColwiseParallel(input_layouts=Shard(1)),
+            "down": tp.RowwiseParallel(output_layouts=Shard(1)),
+        }
+    tp.parallelize_module(model, mesh, plan)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)  # only some parameters are DTensors
+    inputs = torch.ones(4, 64 // (dist.get_world_size() if sequence else 1), 128, device=DEVICE)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        squares(model(inputs)).backward()
+        optimizer.step()
+
+    return step
+
+
+def pipeline(schedule: str, *, tells_shapes: bool = True) -> Step:
+    from torch.distributed.pipelining import PipelineStage, schedules
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    width = 128 << rank  # stages differ
+    layers = (nn.Linear(width, width), nn.GELU(), nn.Linear(width, 2 * width))
+    stage_module = nn.Sequential(*layers).to(DEVICE)
+    shapes = {}
+    if tells_shapes:
+        shapes["input_args"] = torch.empty(4, width, device="meta", requires_grad=rank > 0)
+        shapes["output_args"] = torch.empty(4, 2 * width, device="meta", requires_grad=True)
+    stage = PipelineStage(stage_module, rank, size, DEVICE, **shapes)
+    runner = getattr(schedules, schedule)(
+        stage, n_microbatches=4, loss_fn=lambda output, target: F.mse_loss(output, target)
+    )
+    optimizer = torch.optim.AdamW(stage_module.parameters(), lr=1e-3)
+    inputs, target = torch.ones(16, 128, device=DEVICE), torch.zeros(16, 128 << size, device=DEVICE)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        arguments = (inputs,) if rank == 0 else ()
+        runner.step(*arguments, **({"target": target} if rank == size - 1 else {}))
+        optimizer.step()
+
+    return step
+
+
+PROGRAMS: dict[str, Callable[[], Step]] = {
+    "ddp": ddp,
+    "ddp_views": lambda: ddp(gradient_as_bucket_view=True, static_graph=True),
+    "fsdp": fsdp,
+    "fsdp1": fsdp1,
+    "hsdp": lambda: fsdp(2, dist.get_world_size() // 2),
+    "tensor_parallel": tensor_parallel,
+    "sequence_parallel": lambda: tensor_parallel(sequence=True),
+    "pipeline_gpipe": lambda: pipeline("ScheduleGPipe"),
+    "pipeline_1f1b": lambda: pipeline("Schedule1F1B"),
+    "pipeline_unknown_shapes": lambda: pipeline("Schedule1F1B", tells_shapes=False),
+}
+
+
+def peaks(name: str, steps: int = 3) -> list[int]:
+    """The peak of each step, with the memory that was in use before the program left out."""
+    torch.accelerator.synchronize()
+    before = torch.accelerator.memory_allocated()
+    step = PROGRAMS[name]()
+    found = []
+    for _ in range(steps):
+        torch.accelerator.synchronize()
+        torch.accelerator.reset_peak_memory_stats()
+        step()
+        found.append(torch.accelerator.max_memory_allocated() - before)
+    del step
+    gc.collect()
+    return found
+
+
+if __name__ == "__main__":
+    device = torch.device(DEVICE.type, int(os.environ["RANK"]) % torch.accelerator.device_count())
+    torch.accelerator.set_device_index(device.index)
+    dist.init_process_group(device_id=device)
+    print(json.dumps({name: peaks(name) for name in sys.argv[1:]}))
+    dist.destroy_process_group()

@@ -1,0 +1,250 @@
+"""Dry execution of one rank of many, without the other ranks."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import dry_world_programs
+import programs
+import pytest
+
+from torch_openreg.simulator._cli import dry as command
+
+LIMIT = "4K"
+
+
+def rank(number: int, size: int, code: str, **variables: str) -> str:
+    """The output of a program as one rank; D is its device."""
+    variables = {"OPENREG_DRY": LIMIT, "OPENREG_DRY_WORLD": str(size), "RANK": str(number)} | variables
+    start = "import torch, torch.distributed as dist\nD = torch.accelerator.current_accelerator()\n"
+    return programs.python(start + code, status=0, **variables).stdout
+
+
+def test_the_environment_is_that_of_torchrun() -> None:
+    code = """
+import os
+names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
+print(*(os.environ[name] for name in names), dist.is_torchelastic_launched())
+dist.init_process_group()
+print(dist.get_rank(), dist.get_world_size(), dist.get_backend_config())
+"""
+    assert rank(5, 7, code, OPENREG_DEVICE_COUNT="2") == "5 7 1 2 2 4 True\n5 7 openreg:occl\n"
+
+
+@pytest.mark.parametrize(
+    ("variables", "text"),
+    [
+        (
+            {"OPENREG_DRY": "1M", "OPENREG_DRY_WORLD": "many"},
+            "OPENREG_DRY_WORLD is 'many'. Set it to a number of ranks",
+        ),
+        ({"OPENREG_DRY_WORLD": "2"}, "OPENREG_DRY_WORLD is for dry execution. Set OPENREG_DRY too"),
+        ({"OPENREG_DRY": "1M", "OPENREG_DRY_WORLD": "2", "RANK": "2"}, "RANK is 2, but OPENREG_DRY_WORLD is 2."),
+    ],
+)
+def test_a_world_that_cannot_be_is_refused(variables: dict[str, str], text: str) -> None:
+    done = programs.python("import torch; torch.ones(1, device='openreg')", status=1, **variables)
+    assert text in done.stderr
+
+
+COLLECTIVES = """
+dist.init_process_group()
+size, own = dist.get_world_size(), dist.get_rank()
+small = torch.full((4,), 3.0, device=D)
+dist.all_reduce(small)
+gathered = [torch.empty(4, device=D) for _ in range(size)]
+dist.all_gather(gathered, small)
+print(small.tolist(), [each[0].item() for each in gathered])
+scattered = torch.ones(2, device=D)
+dist.reduce_scatter_tensor(scattered, torch.arange(2.0 * size, device=D))
+received = torch.ones(2, device=D)
+dist.recv(received, src=(own + 1) % size)
+dist.send(received, dst=(own + 1) % size)
+print(scattered.tolist(), received.tolist())
+counts, sizes = torch.arange(size, device=D), torch.empty(size, dtype=torch.long, device=D)
+dist.all_to_all_single(sizes, counts)
+large = torch.ones(100, 100, device=D)
+out = torch.empty(size * 100, 100, device=D)
+dist.all_reduce(large)
+dist.all_gather_into_tensor(out, large)
+works = [dist.all_reduce(large, async_op=True) for _ in range(3)]
+for work in works:
+    work.wait()
+dist.barrier()
+print(sizes.tolist(), out.sum().item(), sorted({read.how for read in torch.openreg.dry.assumed_reads()}))
+dist.destroy_process_group()
+"""
+
+
+def test_collectives_are_answered_with_the_values_of_this_rank() -> None:
+    output = rank(1, 3, COLLECTIVES)
+    assert output == (
+        "[3.0, 3.0, 3.0, 3.0] [3.0, 3.0, 3.0]\n[2.0, 3.0] [0.0, 0.0]\n[0, 1, 2] 0.0 ['a copy to the host', 'item()']\n"
+    )
+
+
+def test_objects_are_those_of_this_rank() -> None:
+    code = """
+dist.init_process_group("occl")
+own = {"rank": dist.get_rank()}
+gathered, on_destination, sent, scattered = [None] * 3, [None] * 3, [own], [None]
+dist.all_gather_object(gathered, own)
+dist.gather_object(own, on_destination, dst=1)
+dist.broadcast_object_list(sent, src=0)
+dist.scatter_object_list(scattered, [0, 10, 20], src=1)
+print(gathered, on_destination, sent, scattered, dist.recv_object_list([None], src=2))
+print(gathered[0] is own)
+"""
+    of_rank = "{'rank': 1}"
+    rows = f"[{of_rank}, {of_rank}, {of_rank}]"
+    assert rank(1, 3, code) == f"{rows} {rows} [{of_rank}] [10] 2\nFalse\n"
+
+
+@pytest.mark.parametrize(
+    ("backend", "config"),
+    [
+        ("gloo", "cpu:gloo,cuda:gloo"),
+        ("occl", "openreg:occl"),
+        ("cpu:gloo,openreg:occl", "cpu:gloo,openreg:occl"),
+    ],
+)
+def test_groups_keep_their_names_and_wait_for_nobody(backend: str, config: str) -> None:
+    code = f"""
+dist.init_process_group({backend!r})
+pair, other = dist.new_group([1, 3]), dist.new_group([0, 2])
+gloo = dist.new_group([0, 1], backend="gloo")
+print(dist.get_backend(), dist.get_backend_config(), dist.get_backend(gloo), dist.get_rank(pair), dist.get_world_size(pair))
+print(other is dist.GroupMember.NON_GROUP_MEMBER)
+dist.barrier(gloo)
+dist.monitored_barrier(gloo)
+x = torch.ones(3)
+dist.all_reduce(x, group=gloo)
+dist.barrier()
+dist.destroy_process_group()
+"""
+    assert rank(1, 4, code) == f"{backend} {config} gloo 0 2\nTrue\n"
+
+
+@pytest.mark.parametrize("backend", ["occl", "cpu:gloo,openreg:occl"])
+def test_a_group_is_split(backend: str) -> None:
+    code = f"""
+dist.init_process_group({backend!r}, device_id=torch.device(D.type, 1))
+split = dist.split_group(split_ranks=[[0, 1], [2, 3]])
+x = torch.ones(3, device=D)
+dist.all_reduce(x, group=split)
+if "gloo" in {backend!r}:
+    dist.all_reduce(torch.ones(3), group=split)
+print(dist.get_rank(split), dist.get_world_size(split), x.tolist())
+dist.destroy_process_group()
+"""
+    assert rank(1, 4, code) == "1 2 [1.0, 1.0, 1.0]\n"
+
+
+@pytest.mark.parametrize("device_type", ["openreg", "cuda"])
+def test_a_sharded_model_on_a_mesh_is_trained_saved_and_loaded(tmp_path: Path, device_type: str) -> None:
+    names = {"openreg": "cpu:gloo,openreg:occl", "cuda": "cuda:nccl,cpu:gloo"}
+    code = f"""
+import os
+import torch.distributed.checkpoint as dcp
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+device = torch.device(D.type, int(os.environ["LOCAL_RANK"]))
+torch.accelerator.set_device_index(device.index)
+dist.init_process_group({names[device_type]!r}, device_id=device)
+mesh = init_device_mesh(D.type, (2, 2), mesh_dim_names=("replicate", "shard"))
+model = torch.nn.Linear(64, 64, device=device)
+fully_shard(model, mesh=mesh)
+optimizer = torch.optim.AdamW(model.parameters())
+model(torch.ones(4, 64, device=device)).sum().backward()
+optimizer.step()
+dcp.save({{"model": model.state_dict()}}, checkpoint_id={str(tmp_path)!r})
+dcp.load({{"model": model.state_dict()}}, checkpoint_id={str(tmp_path)!r})
+print(model.weight.to_local().shape, *mesh.get_coordinate(), dist.get_backend_config())
+dist.destroy_process_group()
+"""
+    output = rank(3, 4, code, TORCH_OPENREG_AS=device_type)
+    assert output == f"torch.Size([32, 64]) 1 1 {names[device_type]}\n"
+
+
+def test_the_counts_of_assumed_routes_are_equal() -> None:
+    code = """
+routes = torch.ones(100, 150, device=D).sum(0).view(50, 3).topk(2, 1).indices.flatten()
+large = torch.zeros(10000, dtype=torch.long, device=D) + torch.ones(10000, device=D).long()
+print(torch.bincount(routes, minlength=4).tolist(), torch.histc(large.float(), 4, 0, 3).tolist())
+print(torch.bincount(large, minlength=3).tolist(), torch.bincount(torch.tensor([1, 1], device=D)).tolist())
+"""
+    assert rank(0, 2, code) == "[25, 25, 25, 25] [2500.0, 2500.0, 2500.0, 2500.0]\n[3334, 3333, 3333] [0, 2]\n"
+
+
+def peaks(names: Sequence[str], *ranks: dict[str, str]) -> list[dict[str, list[int]]]:
+    """The peaks of the programs on ranks with these variables. Each rank has a new interpreter, which starts others for
+    the shapes of pipeline stages."""
+    run = partial(programs.run, sys.executable, dry_world_programs.__file__, *names, status=0, new_interpreter=True)
+    done = programs.at_once(*(partial(run, **each) for each in ranks), most=len(ranks))
+    return [json.loads(each.stdout) for each in done]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("size", "numbers", "names"),
+    [
+        (2, (0, 1), tuple(dry_world_programs.PROGRAMS)),
+        (4, (2,), ("fsdp", "hsdp", "pipeline_unknown_shapes")),
+    ],
+)
+def test_peak_memory_equals_that_of_real_ranks_to_the_byte(
+    size: int, numbers: tuple[int, ...], names: tuple[str, ...]
+) -> None:
+    real = peaks(names, *programs.variables_of_ranks(size))
+    for number in numbers:
+        world = {"OPENREG_DRY": LIMIT, "OPENREG_DRY_WORLD": str(size), "RANK": str(number)}
+        assert peaks(names, world) == [real[number]], number
+        assert list(real[number]) == list(names) and all(min(steps) > 0 for steps in real[number].values())
+
+
+TRAINING = """
+import os, torch, torch.distributed as dist
+device = torch.device("openreg", int(os.environ["LOCAL_RANK"]))
+torch.accelerator.set_device_index(device.index)
+dist.init_process_group(device_id=device)
+model = torch.nn.Linear(512, 512 << dist.get_rank(), device=device)
+model(torch.ones(4, 512, device=device)).sum().backward()
+print("rank", dist.get_rank())
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("which", ["1", "all", "worst"])
+def test_the_command_answers_for_the_rank_that_needs_most(tmp_path: Path, which: str) -> None:
+    program, answer_file = tmp_path / "train.py", tmp_path / "answer.json"
+    program.write_text(TRAINING)
+    arguments = ("--world", "2", "--rank", which, "--json", answer_file, program)
+    done = programs.run(sys.executable, "-m", "torch_openreg", "dry", *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("rank 1\n" in done.stdout) == (which != "worst")
+    assert "Fits on rank 1 of 2, device 1, which has 17.2 GB." in done.stdout
+    answer = json.loads(answer_file.read_text())
+    assert (answer["world"], answer["rank"], answer["fits"], answer["device"]) == (2, 1, True, 1)
+    ranks = {row["rank"]: row["peak_allocated"] for row in answer["ranks"]}
+    assert list(ranks) == ([1] if which == "1" else [0, 1])
+    assert answer["peak_allocated"] == max(ranks.values()) >= 2 * 4 * 512 * 1024
+    assert ("rank 0 of 2: " in done.stdout) == (which != "1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--world", "0", "train.py"], "'0' is not valid: expected a number of ranks, such as 8"),
+        (["--world", "2", "--rank", "2", "train.py"], "--rank '2' is not valid: expected all, worst, or a number"),
+        (["--rank", "1", "train.py"], "--rank '1' is not valid"),
+    ],
+)
+def test_wrong_usage_is_refused(capsys: pytest.CaptureFixture[str], arguments: list[str], text: str) -> None:
+    with pytest.raises(SystemExit) as raised:
+        command.main(arguments)
+    assert raised.value.code == 2
+    assert text in capsys.readouterr().err
