@@ -431,7 +431,7 @@ def test_a_call_that_asks_for_the_state_of_the_stream_invalidates(
     ):
         assert fails(function) == (
             "orErrorStreamCaptureInvalidated",
-            f"{inner}: an earlier call has invalidated the capture of this stream: {text}",
+            f"{inner}: operation failed due to a previous error during capture: {text}",
         )
     assert status(stream) == NONE
     synchronize(stream)
@@ -444,6 +444,15 @@ def test_pageable_memory_is_refused(mode: str, stream: int, memory: int) -> None
         "orErrorStreamCaptureUnsupported",
         f"orMemcpyAsync: {PERMITTED}a copy from or to pageable memory cannot become part of a graph. Use pinned memory "
         "(orMallocHost, orHostRegister)",
+    )
+    assert fails(lambda: end(stream))[0] == "orErrorStreamCaptureInvalidated"
+
+
+def test_a_copy_that_waits_is_refused(mode: str, stream: int, memory: int) -> None:
+    begin(stream)
+    assert fails(lambda: call("orMemcpyWithStream", memory, memory + 4, 4, DEFAULT, stream)) == (
+        "orErrorStreamCaptureUnsupported",
+        f"orMemcpyWithStream: {PERMITTED}the call waits for the copy. Use orMemcpyAsync",
     )
     assert fails(lambda: end(stream))[0] == "orErrorStreamCaptureInvalidated"
 

@@ -214,6 +214,9 @@ orError_t copy(
           "a copy from or to pageable memory cannot become part of a graph. Use pinned memory (orMallocHost, "
           "orHostRegister)");
     }
+    if (wait) {
+      return refuseInCapture(*stream, "the call waits for the copy. Use orMemcpyAsync");
+    }
     return captureTask(stream, engine, task);
   }
   if (orError_t error = checkLaunch(stream->device, stream->handle, borrow(engine, task).what); error != orSuccess) {
@@ -262,7 +265,7 @@ orError_t onStream(const char* name, orStream_t stream, bool wait, Queue&& queue
     if (!found) {
       return orErrorInvalidResourceHandle;
     }
-    if (orError_t error = wait ? mayAskFor(*found) : orSuccess; error != orSuccess) {
+    if (orError_t error = wait && !isCapturing(*found) ? mayAskFor(*found) : orSuccess; error != orSuccess) {
       return error;
     }
     const ObservedCall call(isCapturing(*found) ? kNoActivity : orActivityCall, name, found->device, found.get());

@@ -60,7 +60,7 @@ orError_t failIfInvalidated(const Capture& capture) {
   return capture.error.empty() ? orSuccess
                                : fail(
                                      orErrorStreamCaptureInvalidated,
-                                     "an earlier call has invalidated the capture of this stream: %s",
+                                     "operation failed due to a previous error during capture: %s",
                                      capture.error.c_str());
 }
 
