@@ -32,10 +32,6 @@ at::MempoolId_t new_pool() {
   return {++last, 0};
 }
 
-OpenRegGeneratorImpl& generator_of_captures(Stream stream) {
-  return generator_of(std::nullopt, stream.device_index());
-}
-
 const bool graphs_registered = [] {
   std::string key = identity.device; // c10::DeviceTypeName() in upper case
   std::transform(key.begin(), key.end(), key.begin(), [](unsigned char c) { return std::toupper(c); });
@@ -65,14 +61,16 @@ DeviceGraph::~DeviceGraph() {
 void DeviceGraph::capture_begin(at::MempoolId_t pool, at::GraphCaptureMode mode) {
   TORCH_CHECK(
       pool_ == at::MempoolId_t(0, 0),
-      "This graph instance already owns a captured graph. To capture a new graph, create a new instance.");
+      "This ",
+      identity.name,
+      "Graph instance already owns a captured graph. To capture a new graph, create a new instance.");
   const Stream stream = getCurrentOpenRegStream();
   TORCH_CHECK(
       stream != getDefaultOpenRegStream(),
       identity.name,
       " graphs must be captured on a non-default stream. (However, after capture, it's ok to replay them on the "
       "default stream.)");
-  OpenRegGeneratorImpl& generator = generator_of_captures(stream); // made and seeded before the capture
+  register_generator_state(default_generator(stream.device_index())); // made and seeded before the capture
   const at::MempoolId_t chosen = pool == at::MempoolId_t(0, 0) ? new_pool() : pool;
   OPENREG_CHECK(orStreamBeginCapture(OpenRegStream(stream).stream(), native_mode(mode)));
   const uint64_t capture = capture_of(stream);
@@ -84,17 +82,28 @@ void DeviceGraph::capture_begin(at::MempoolId_t pool, at::GraphCaptureMode mode)
     release_graph();
     throw;
   }
-  generator.begin_capture(capture);
+  for (const at::Generator& each : generators_) {
+    generator_of(each, stream.device_index()).begin_capture(capture);
+  }
   stream_ = stream;
   pool_ = chosen;
   capture_ = capture;
 }
 
 void DeviceGraph::capture_end() {
-  TORCH_CHECK(capture_ != 0, "capture_end() was called without capture_begin()");
-  if (const orError_t error = end_capture(); error != orSuccess) {
+  TORCH_CHECK(capture_ != 0, "capture_end() called before capture_begin().");
+  TORCH_CHECK(stream_ == getCurrentOpenRegStream(), "Capture must end on the same stream it began on.");
+  if (const std::exception_ptr error = end_capture()) {
     device_allocator()->release_pool(stream_.device_index(), std::exchange(pool_, {0, 0}));
-    throw_error(error, "orStreamEndCapture");
+    std::rethrow_exception(error);
+  }
+  size_t nodes = 0;
+  OPENREG_CHECK(orGraphGetNodeCount(graph_, &nodes));
+  if (nodes == 0) {
+    TORCH_WARN(
+        "The ",
+        identity.name,
+        " Graph is empty. This usually means that the graph was attempted to be captured on wrong device or stream.");
   }
   if (!keep_graph_) {
     instantiate();
@@ -104,43 +113,67 @@ void DeviceGraph::capture_end() {
   }
 }
 
-orError_t DeviceGraph::end_capture() {
-  const orError_t error = orStreamEndCapture(OpenRegStream(stream_).stream(), &graph_);
-  if (capture_of(stream_) == capture_) { // it does not end here: it began on another thread, for example
-    throw_error(error, "orStreamEndCapture");
+// Returns the error of the capture, whose message is that of the thread's last call.
+std::exception_ptr DeviceGraph::end_capture() {
+  std::exception_ptr error;
+  try {
+    OPENREG_CHECK(orStreamEndCapture(OpenRegStream(stream_).stream(), &graph_));
+  } catch (...) {
+    if (capture_of(stream_) == capture_) { // it does not end here: it began on another thread, for example
+      throw;
+    }
+    error = std::current_exception();
   }
   device_allocator()->end_allocate_to_pool(stream_.device_index(), pool_);
-  draws_ = generator_of_captures(stream_).end_capture(std::exchange(capture_, 0));
+  std::erase_if(generators_, [&](const at::Generator& each) {
+    return !generator_of(each, stream_.device_index()).end_capture(capture_);
+  });
+  capture_ = 0;
   return error;
 }
 
 void DeviceGraph::check_captured(const char* call) const {
   TORCH_CHECK(
-      pool_ != at::MempoolId_t(0, 0) && capture_ == 0, "Called ", call, " without a preceding successful capture.");
+      pool_ != at::MempoolId_t(0, 0) && capture_ == 0,
+      "Called ",
+      identity.name,
+      "Graph::",
+      call,
+      " without a preceding successful capture.");
 }
 
 void DeviceGraph::instantiate() {
-  check_captured("instantiate()");
-  TORCH_CHECK(graph_ != nullptr, "instantiate() needs a graph that keep_graph=True or enable_debug_mode() has kept.");
+  TORCH_CHECK(
+      pool_ != at::MempoolId_t(0, 0) && capture_ == 0,
+      "capture_end() must have been called before calling instantiate");
   if (exec_ != nullptr) {
+    TORCH_CHECK(keep_graph_, "instantiate() is intended to be called by the user only when keep_graph=true");
     OPENREG_CHECK(orGraphExecDestroy(std::exchange(exec_, nullptr)));
   }
   OPENREG_CHECK(orGraphInstantiate(&exec_, graph_, 0));
 }
 
 void DeviceGraph::replay() {
-  check_captured("replay()");
+  check_captured("replay");
   if (exec_ == nullptr) {
     instantiate();
   }
   const Stream stream = getCurrentOpenRegStream(stream_.device_index());
-  if (draws_) {
-    generator_of_captures(stream).order_with_uses(stream);
-  }
+  order_with_draws(stream);
   OPENREG_CHECK(orGraphLaunch(exec_, OpenRegStream(stream).stream()));
-  if (draws_) {
-    generator_of_captures(stream).order_with_uses(stream);
+  order_with_draws(stream);
+}
+
+void DeviceGraph::order_with_draws(Stream stream) const {
+  for (const at::Generator& each : generators_) {
+    generator_of(each, stream.device_index()).order_with_uses(stream);
   }
+}
+
+void DeviceGraph::register_generator_state(const at::Generator& generator) {
+  // Keeps the state, also if the program gives its generator another one.
+  const auto state = generator_of(generator, generator.device().index()).graphsafe_get_state();
+  generators_.push_back(at::Generator(state));
 }
 
 void DeviceGraph::release_graph() {
@@ -151,6 +184,7 @@ void DeviceGraph::release_graph() {
 
 void DeviceGraph::reset() {
   TORCH_CHECK(capture_ == 0, "reset() was called during the capture");
+  generators_.clear();
   release_graph();
   if (exec_ != nullptr) {
     OPENREG_CHECK(orGraphExecDestroy(std::exchange(exec_, nullptr)));
@@ -161,15 +195,17 @@ void DeviceGraph::reset() {
 }
 
 at::MempoolId_t DeviceGraph::pool() const {
-  TORCH_CHECK(pool_ != at::MempoolId_t(0, 0), "Called pool() without a preceding successful capture.");
+  check_captured("pool()");
   return pool_;
 }
 
 void DeviceGraph::debug_dump(const std::string& path) {
-  if (graph_ == nullptr) {
+  if (!debug_ && !keep_graph_) {
     TORCH_WARN(identity.name, " Graphs debug not enabled, set with [graph].enable_debug_mode()");
     return;
   }
+  check_captured("debug_dump");
+  TORCH_CHECK(graph_ != nullptr, "debug_dump() has written this graph already: use keep_graph=True to write it again.");
   OPENREG_CHECK(orGraphDebugDotPrint(graph_, path.c_str(), 0));
   if (!keep_graph_) {
     release_graph();

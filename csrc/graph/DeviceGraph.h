@@ -1,10 +1,14 @@
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/GraphImplInterface.h>
 #include <openreg_graph.h>
 
+#include <exception>
 #include <string>
+#include <vector>
 
+#include "runtime/OpenRegException.h"
 #include "runtime/OpenRegIdentity.h"
 
 // Graphs of the device for PyTorch, as at::cuda::CUDAGraph. torch.accelerator.Graph makes an object of this class.
@@ -16,10 +20,10 @@
 //     comes from the graph's pool, which keeps the addresses as long as the graph lives.
 //   - A kernel that draws random numbers draws them when it runs. So each replay continues the sequence of its
 //     generator, as eager calls would. The graph orders its replays with all other uses of the generator. As on CUDA,
-//     only the default generator of the device takes part.
+//     the default generator of the device takes part, and those that register_generator_state() names.
 namespace c10::openreg {
 
-class DeviceGraph final : public at::GraphImplInterface {
+class OPENREG_API DeviceGraph final : public at::GraphImplInterface {
  public:
   explicit DeviceGraph(const at::GraphImplArgs& args) : keep_graph_(args.keep_graph) {}
   ~DeviceGraph() override;
@@ -35,18 +39,31 @@ class DeviceGraph final : public at::GraphImplInterface {
   }
   void debug_dump(const std::string& path) override;
 
+  // What torch.cuda.CUDAGraph has besides. A generator must be registered before the capture, and until reset().
+  void register_generator_state(const at::Generator& generator);
+  bool keeps_graph() const {
+    return keep_graph_;
+  }
+  orGraph_t graph() const { // null: not captured yet, or not kept
+    return graph_;
+  }
+  orGraphExec_t exec() const { // null: not instantiated
+    return exec_;
+  }
+
  private:
   const bool keep_graph_;
   bool debug_ = false;
   Stream stream_{Stream::DEFAULT, Device(identity.type, 0)}; // of the capture
   at::MempoolId_t pool_{0, 0};                               // {0, 0}: nothing is captured
   uint64_t capture_ = 0;                                     // the number of the running capture; 0: none runs
-  bool draws_ = false;                                       // from the default generator
+  std::vector<at::Generator> generators_;                    // after the capture, those from which its kernels draw
   orGraph_t graph_ = nullptr;
   orGraphExec_t exec_ = nullptr;
 
   void check_captured(const char* call) const;
-  orError_t end_capture();
+  void order_with_draws(Stream stream) const;
+  std::exception_ptr end_capture();
   void release_graph();
 };
 

@@ -51,6 +51,16 @@ def sparse_tensor(kind: Callable[..., torch.Tensor], dtype: torch.dtype) -> bool
     return made.is_cuda and made.is_sparse and made.dtype is dtype and made.shape == (2, 3)
 
 
+def captured(context: Callable[[torch.cuda.CUDAGraph], Any]) -> float:
+    """1, to which each of two replays has added 1.5."""
+    total, graph = torch.ones(1, device="cuda"), cuda.CUDAGraph()
+    with context(graph):
+        total.add_(1.5)
+    graph.replay()
+    graph.replay()
+    return total.item()
+
+
 def measured() -> bool:
     begin = time.perf_counter()
     start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
@@ -236,6 +246,9 @@ WORKS: dict[str, str] = {
     "get_rng_state_all": "len(cuda.get_rng_state_all()) == 2",
     "set_rng_state_all": "cuda.set_rng_state_all(cuda.get_rng_state_all()) is None",
     # ---- graphs
+    "CUDAGraph": "captured(lambda graph: cuda.graph(graph)) == 4",
+    "graph": "captured(lambda graph: cuda.graph(graph, pool=cuda.graph_pool_handle())) == 4",
+    "make_graphed_callables": "cuda.make_graphed_callables(lambda a: a * 2, (x(),))(x()).tolist() == [0, 2, 4, 6]",
     "is_current_stream_capturing": "cuda.is_current_stream_capturing() is False",
     "graph_pool_handle": "(lambda a, b: len(a) == 2 and a != b)(cuda.graph_pool_handle(), cuda.graph_pool_handle())",
     # ---- mixed precision
@@ -344,9 +357,6 @@ WORKS.update(
 WORKS.update({name: f"is_module('torch.cuda.{name}')" for name in modules()})
 
 _NO_PYNVML = "ModuleNotFoundError: nvidia-ml-py does not seem to be installed or it can't be imported."
-_NO_GRAPH = (
-    "NotImplementedError: torch.cuda.CUDAGraph is not available: this device captures with torch.accelerator.Graph."
-)
 _NO_BLAS = "is not available: the simulated device computes with the CPU's kernels, without cuBLAS."
 _NO_TUNABLE = (
     "NotImplementedError: torch.cuda.tunable is not available: it chooses among the GEMMs of cuBLAS, "
@@ -363,12 +373,6 @@ REFUSES: dict[str, tuple[str, str]] = {
     "clock_rate": ("cuda.clock_rate()", _NO_PYNVML),
     "power_draw": ("cuda.power_draw()", _NO_PYNVML),
     "temperature": ("cuda.temperature()", _NO_PYNVML),
-    "CUDAGraph": ("cuda.CUDAGraph()", _NO_GRAPH),
-    "graph": ("cuda.graph(cuda.CUDAGraph())", _NO_GRAPH),
-    "make_graphed_callables": (
-        "cuda.make_graphed_callables(torch.nn.Linear(2, 2).cuda(), (torch.ones(2, 2).cuda(),))",
-        _NO_GRAPH,
-    ),
     "current_blas_handle": (
         "cuda.current_blas_handle()",
         f"NotImplementedError: torch.cuda.current_blas_handle() {_NO_BLAS}",

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from torch_openreg import _upstream, openreg
-from torch_openreg._cuda import _comm, _device, _distributed, _memory, _missing, _profiler, _storage, _streams
+from torch_openreg._cuda import _comm, _device, _distributed, _graphs, _memory, _missing, _profiler, _storage, _streams
 from torch_openreg._cuda._upstream import AT_START, DISTRIBUTED
 
 # Attributes of torch._C.
@@ -24,6 +24,7 @@ SUPPLIED: dict[str, Any] = {
     **_comm.SUPPLIED,
     **_device.SUPPLIED,
     **_distributed.SUPPLIED,
+    **_graphs.SUPPLIED,
     **_memory.SUPPLIED,
     **_missing.SUPPLIED,
     **_profiler.SUPPLIED,

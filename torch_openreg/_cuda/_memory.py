@@ -129,10 +129,6 @@ class _MemPool(_C._MemPool):
         super().__init__(use_on_oom, no_split)
 
 
-def _graph_pool_handle() -> tuple[int, int]:
-    return _C._MemPool(False, False).id  # the pool ends at once, and no later pool gets its id
-
-
 class _CUDAAllocator:
     """The allocator, in the form that torch.cuda.memory._get_current_allocator() returns."""
 
@@ -176,7 +172,6 @@ SUPPLIED: dict[str, Any] = {
     "_cuda_cudaCachingAllocator_is_enabled": lambda: True,
     "_cuda_cudaCachingAllocator_enable": _enable_cache,
     "_MemPool": _MemPool,
-    "_graph_pool_handle": _graph_pool_handle,
     "_cuda_beginAllocateToPool": _C._begin_allocate_to_pool,
     "_cuda_beginAllocateCurrentThreadToPool": _C._begin_allocate_current_thread_to_pool,
     "_cuda_beginAllocateCurrentStreamToPool": _C._begin_allocate_current_stream_to_pool,

@@ -29,10 +29,6 @@ def refusal(sentence: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-class _CUDAGraph:
-    __new__ = refusal("torch.cuda.CUDAGraph is not available: this device captures with torch.accelerator.Graph.")
-
-
 class _AllocatorState:
     __new__ = refusal("The state of a CUDA graph's memory is not available: the simulated device has no CUDA graphs.")
 
@@ -50,11 +46,9 @@ def _enable_tunable(value: bool) -> None:
 
 
 SUPPLIED: dict[str, Any] = {
-    "_CUDAGraph": _CUDAGraph,
     # torch._inductor.cudagraph_trees imports the next two names even if no graph is captured.
     "_cuda_CUDAAllocator_AllocatorState": _AllocatorState,
     "_set_cached_tensors_enabled": lambda enabled: None,
-    "_cuda_isCurrentStreamCapturing": lambda: False,
     "_cuda_getCurrentBlasHandle": refusal(f"torch.cuda.current_blas_handle() {_no_blas}"),
     "_cuda_getCurrentSolverHandle": refusal(
         "torch.cuda.current_solver_handle() is not available: the simulated device computes with the CPU's kernels, "

@@ -14,6 +14,7 @@
 #include "CudaGuard.h"
 #include "CudaHooks.h"
 #include "Forward.h"
+#include "Graph.h"
 #include "Storage.h"
 #include "openreg_ipc.h"
 #include "openreg_launch.h"
@@ -155,6 +156,7 @@ PyMODINIT_FUNC PyInit__C() {
   module.def("_allocate_on_stream", wrap_pybind_function(&allocate_on_stream));
   module.def("_begin_allocate_to_pool", wrap_pybind_function(&begin_allocate_to_pool));
   module.def("_begin_allocate_current_stream_to_pool", wrap_pybind_function(&begin_allocate_current_stream_to_pool));
+  add_graph(module);
   add_storage(module);
   openreg::forward_stubs();
   return made;

@@ -1,0 +1,343 @@
+"""CUDA graphs under the name cuda: torch.cuda.CUDAGraph, torch.cuda.graph and make_graphed_callables."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable
+
+import pytest
+from cuda_builds import AS_CUDA
+from programs import Run
+
+pytestmark = AS_CUDA
+
+MODES = pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
+
+START = """
+import re
+import torch
+from torch import nn
+
+def refused(text, call, *arguments):
+    try:
+        call(*arguments)
+    except RuntimeError as error:
+        assert re.search(text, str(error)), str(error)
+    else:
+        raise AssertionError(f"no error: {text}")
+"""
+
+
+@pytest.fixture
+def succeeds(run_python: Run) -> Callable[..., None]:
+    """A function that runs a program. The program must print nothing and warn of nothing."""
+
+    def run(program: str, **environment: str) -> None:
+        result = run_python(START + textwrap.dedent(program), **{"TORCH_OPENREG_AS": "cuda", **environment})
+        assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+    return run
+
+
+@MODES
+def test_a_replay_computes_with_new_inputs_and_runs_no_python(succeeds: Callable[..., None], mode: str) -> None:
+    succeeds(
+        """
+        class Model(nn.Module):
+            def forward(self, x):
+                self.last = x * 2
+                self.captures = torch.cuda.is_current_stream_capturing()
+                return self.last + 1
+
+        model, x = Model(), torch.ones(3, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = model(x)
+        assert model.captures and not torch.cuda.is_current_stream_capturing()
+        model.last = None
+        for value in (5, 7):
+            x.fill_(value)
+            graph.replay()
+            assert out.tolist() == [2 * value + 1] * 3 and model.last is None
+
+        # the classes of torch.cuda and torch.accelerator answer for each other's captures
+        with torch.cuda.stream(torch.cuda.Stream()), torch.accelerator.Graph():
+            assert torch.cuda.is_current_stream_capturing()
+            x.add_(1)
+        assert x.tolist() == [7] * 3
+        """,
+        OPENREG_EXECUTION=mode,
+    )
+
+
+def test_what_a_capture_refuses_and_what_works_afterwards(succeeds: Callable[..., None]) -> None:
+    succeeds(
+        """
+        import contextlib
+        import threading
+
+        x = torch.ones(4, device="cuda")
+
+        def capture(compute, **settings):
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.stream(torch.cuda.Stream()):
+                try:
+                    with torch.cuda.graph(graph, **settings):
+                        compute()
+                finally:
+                    assert not torch.cuda.is_current_stream_capturing()
+            return graph
+
+        # torch.cuda.graph raises the error of the end of the capture, which quotes the first one.
+        INVALIDATED = "CUDA error: orStreamEndCapture: operation failed due to a previous error during capture"
+        PERMITTED = f"{INVALIDATED}: .*: operation not permitted when stream is capturing"
+        refused(f"{PERMITTED}: a copy from or to pageable memory", capture, lambda: x * torch.arange(4.0).to(x.device))
+        refused(PERMITTED, capture, lambda: x.sum().item())
+        refused(PERMITTED, capture, lambda: x.nonzero())
+        refused(PERMITTED, capture, torch.cuda.synchronize)
+
+        # The error mode decides whose queries end the capture.
+        def query():
+            with contextlib.suppress(RuntimeError):
+                torch.cuda.default_stream().query()
+
+        def query_elsewhere():
+            thread = threading.Thread(target=query)
+            thread.start()
+            thread.join()
+
+        for mode, ending in (("global", (query, query_elsewhere)), ("thread_local", (query,)), ("relaxed", ())):
+            for call in (query, query_elsewhere):
+                compute = lambda: (x.mul(2), call())
+                if call in ending:
+                    refused(INVALIDATED, lambda: capture(compute, capture_error_mode=mode))
+                else:
+                    capture(compute, capture_error_mode=mode)
+        refused(
+            "Unknown capture error mode. Expected `global`, `thread_local`, or `relaxed`, got strict",
+            lambda: capture(query, capture_error_mode="strict"),
+        )
+        assert (x * torch.arange(4.0).to(x.device)).tolist() == [0, 1, 2, 3]
+        """
+    )
+
+
+def test_calls_in_the_wrong_order_raise_cudas_errors(succeeds: Callable[..., None]) -> None:
+    succeeds(
+        """
+        x = torch.ones(2, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        refused("Called CUDAGraph::replay without a preceding successful capture.", graph.replay)
+        refused(r"Called CUDAGraph::pool\\(\\) without a preceding successful capture.", graph.pool)
+        refused(r"capture_end\\(\\) must have been called before calling instantiate", graph.instantiate)
+        refused(r"instance until instantiate\\(\\) has been called", graph.raw_cuda_graph_exec)
+        refused("unless CUDAGraph was initialized with keep_graph=true", graph.raw_cuda_graph)
+        refused("CUDA graphs must be captured on a non-default stream", graph.capture_begin)
+        refused("Conditional nodes", torch.cuda.CUDAGraph.get_currently_capturing_graph)
+
+        with torch.cuda.stream(torch.cuda.Stream()):
+            graph.capture_begin()
+            x.add_(1)
+            with torch.cuda.stream(torch.cuda.Stream()):
+                refused("Capture must end on the same stream it began on.", graph.capture_end)
+            graph.capture_end()
+            refused("This CUDAGraph instance already owns a captured graph.", graph.capture_begin)
+        refused("intended to be called by the user only when keep_graph=true", graph.instantiate)
+        graph.reset()
+        refused("Called CUDAGraph::replay without", graph.replay)
+        """
+    )
+
+
+def test_a_kept_graph_is_instantiated_later_and_written_to_a_file(run_python: Run) -> None:
+    program = """
+    x = torch.ones(2, device="cuda")
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    with torch.cuda.graph(graph):
+        x.add_(1)
+    assert graph.raw_cuda_graph() != 0
+    refused(r"until instantiate\\(\\) has been called", graph.raw_cuda_graph_exec)
+    graph.instantiate()
+    graph.instantiate()
+    assert graph.raw_cuda_graph_exec() != 0
+    graph.replay()
+    assert x.tolist() == [2, 2]
+    graph.debug_dump("kept.dot")
+    graph.debug_dump("kept.dot")  # as often as the program wants
+
+    graph = torch.cuda.CUDAGraph()
+    graph.enable_debug_mode()
+    with torch.cuda.graph(graph):
+        x.mul_(2)
+    graph.debug_dump("debug.dot")
+    assert "aten::add_" in open("kept.dot").read() and "aten::mul_" in open("debug.dot").read()
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        pass
+    graph.debug_dump("/nonsense/x")
+    """
+    result = run_python(START + textwrap.dedent(program), TORCH_OPENREG_AS="cuda", status=0, errors=None)
+    assert re.findall(r"UserWarning: (.*) \(Triggered", result.stderr) == [
+        "The CUDA Graph is empty. This usually means that the graph was attempted to be captured on wrong device or "
+        "stream.",
+        "CUDA Graphs debug not enabled, set with [graph].enable_debug_mode()",
+    ]
+
+
+def test_graphs_share_the_pool_of_a_handle(succeeds: Callable[..., None]) -> None:
+    succeeds(
+        """
+        x, pool = torch.ones(1 << 20, device="cuda"), torch.cuda.graph_pool_handle()
+        first, second, own = (torch.cuda.CUDAGraph() for _ in range(3))
+        with torch.cuda.graph(first, pool=pool):
+            y = x + 1
+        address = y.data_ptr()
+        del y
+        with torch.cuda.graph(second, pool=first.pool()):
+            z = x + 2
+        with torch.cuda.graph(own):
+            x + 3
+        assert z.data_ptr() == address and first.pool() == second.pool() == pool != own.pool()
+        first.reset()
+        second.replay()
+        assert z[0].item() == 3
+        """
+    )
+
+
+def test_a_registered_generator_goes_on_from_replay_to_replay(succeeds: Callable[..., None]) -> None:
+    succeeds(
+        """
+        def eager():
+            generator = torch.Generator("cuda").manual_seed(3)
+            return [torch.rand(8, device="cuda", generator=generator) for _ in range(3)]
+
+        generator, out = torch.Generator("cuda").manual_seed(3), torch.empty(8, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(generator)
+        with torch.cuda.graph(graph):
+            out.copy_(torch.rand(8, device="cuda", generator=generator))
+        for expected in eager():
+            graph.replay()
+            assert torch.equal(out, expected)
+
+        def capture_unregistered():
+            with torch.cuda.stream(torch.cuda.Stream()), torch.cuda.graph(torch.cuda.CUDAGraph()):
+                out.add_(1)
+                torch.rand(8, device="cuda", generator=generator)
+
+        refused("Attempt to increase offset for a CUDA generator not in capture mode.", capture_unregistered)
+        refused("Expected a 'cuda' device type for generator", graph.register_generator_state, torch.Generator())
+        """
+    )
+
+
+def test_graphed_callables_compute_and_train_as_the_callables_do(succeeds: Callable[..., None]) -> None:
+    succeeds(
+        """
+        import copy
+
+        # The parameters were made on another stream than that of their gradients, as on CUDA.
+        torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
+
+        def trains_equally(plain, graphed, inputs):
+            for x in inputs:
+                outputs = []
+                for model in (plain, graphed):
+                    model.zero_grad()
+                    outputs.append(model(x))
+                    outputs[-1].square().sum().backward()
+                assert torch.equal(*outputs)
+                assert all(torch.equal(a.grad, b.grad) for a, b in zip(plain.parameters(), graphed.parameters()))
+
+        inputs = [torch.randn(4, 6, device="cuda") for _ in range(3)]
+        def make():
+            return nn.Sequential(nn.Linear(6, 5), nn.GELU(), nn.Linear(5, 5)).cuda()
+
+        plain = make()
+        trains_equally(plain, torch.cuda.make_graphed_callables(copy.deepcopy(plain), (inputs[0].clone(),)), inputs)
+
+        # several callables, in the order of their calls
+        graphed = copy.deepcopy(plain)
+        samples = ((torch.randn(4, 6, device="cuda"),), (torch.randn(4, 5, device="cuda", requires_grad=True),))
+        parts = (nn.Sequential(graphed[0], graphed[1]), graphed[2])
+        trains_equally(plain, nn.Sequential(*torch.cuda.make_graphed_callables(parts, samples)), inputs)
+
+        # an input that does not take part in the result
+        a, b = (torch.randn(3, device="cuda", requires_grad=True) for _ in range(2))
+        refused("appears to not have been used", torch.cuda.make_graphed_callables, lambda a, b: a * 2, (a, b))
+        twice = torch.cuda.make_graphed_callables(lambda a, b: a * 2, (a, b), allow_unused_input=True)
+        twice(a, b).sum().backward()
+        assert a.grad.tolist() == [2] * 3 and b.grad is None
+
+        # with mixed precision, without its cache
+        with torch.autocast("cuda", torch.bfloat16):
+            refused("does not support the autocast caching", torch.cuda.make_graphed_callables, plain, (inputs[0],))
+        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+            graphed = torch.cuda.make_graphed_callables(copy.deepcopy(plain), (inputs[0].clone(),))
+            trains_equally(plain, graphed, inputs)
+        """
+    )
+
+
+@MODES
+def test_a_captured_step_with_a_scaler_and_dropout_trains_as_the_uncaptured_one(
+    succeeds: Callable[..., None], mode: str
+) -> None:
+    succeeds(
+        """
+        def train(captures):
+            torch.manual_seed(0)
+            layers = [nn.Linear(8, 16), nn.GELU(), nn.Dropout(0.2), nn.LayerNorm(16), nn.Linear(16, 3)]
+            model = nn.Sequential(*layers).cuda()
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, capturable=True)
+            scaler = torch.amp.GradScaler("cuda", init_scale=2.0**10)
+            batches = [(torch.randn(4, 8, device="cuda"), torch.randn(4, 3, device="cuda")) for _ in range(7)]
+            x, target = batches[0][0].clone(), batches[0][1].clone()
+
+            def step():
+                optimizer.zero_grad(set_to_none=True)
+                with torch.autocast("cuda", torch.float16, cache_enabled=False):
+                    loss = nn.functional.mse_loss(model(x).float(), target)
+                scaler.scale(loss).backward()
+                return loss
+
+            graph, losses = torch.cuda.CUDAGraph(), []
+            torch.cuda.synchronize()
+            with torch.cuda.stream(torch.cuda.Stream()):
+                for i, (new_x, new_target) in enumerate(batches):
+                    x.copy_(new_x)
+                    target.copy_(new_target)
+                    if captures and i == 3:
+                        with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+                            loss = step()
+                    if captures and i >= 3:
+                        graph.replay()
+                    else:
+                        loss = step()
+                    scaler.step(optimizer)
+                    scaler.update()
+                    losses.append(loss.item())
+            return losses, [parameter.detach().cpu() for parameter in model.parameters()], scaler.get_scale()
+
+        (losses, eager, scale), (others, captured, other_scale) = train(False), train(True)
+        assert losses == others and scale == other_scale
+        assert all(torch.equal(a, b) for a, b in zip(eager, captured))
+        """,
+        OPENREG_EXECUTION=mode,
+    )
+
+
+def test_an_input_that_is_freed_before_a_replay_is_reported_if_the_program_asks(succeeds: Callable[..., None]) -> None:
+    succeeds(
+        """
+        x, graph = torch.ones(4, device="cuda"), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, check_input_liveness=True):
+            y = x + 1
+        graph.replay()
+        del x
+        refused("CUDA graph replay detected 1 dead tensor", graph.replay)
+        """
+    )
