@@ -15,8 +15,9 @@ from torch.nn import functional as F
 
 from torch_openreg import openreg
 
+pytestmark = pytest.mark.filterwarnings("ignore:The .* Graph is empty")  # of captures that are refused
+
 PERMITTED = "operation not permitted when stream is capturing"
-YET = "not supported in a capture yet"
 
 
 @pytest.fixture(autouse=True, params=["inline", "async", "chaos"])
@@ -200,7 +201,7 @@ def test_the_pool_of_a_graph_keeps_its_memory_until_reset() -> None:
     torch.accelerator.synchronize()
     torch.accelerator.empty_cache()
     assert torch.accelerator.memory_reserved() == before
-    with pytest.raises(RuntimeError, match=r"Called replay\(\) without a preceding successful capture"):
+    with pytest.raises(RuntimeError, match="Graph::replay without a preceding successful capture"):
         graph.replay()
     with torch.Stream(), graph:  # after reset() the object captures again
         x.add_(1)
@@ -315,7 +316,8 @@ REFUSED: dict[str, tuple[str, Callable[[torch.Tensor], object]]] = {
     "stream": (PERMITTED, lambda x: torch.accelerator.current_stream().synchronize()),
     "query": (PERMITTED, lambda x: torch.accelerator.current_stream().query()),
     "event": ("recorded in a capturing stream", lambda x: torch.accelerator.current_stream().record_event().query()),
-    "overlap": (YET, lambda x: x[1:].copy_(x[:-1])),
+    "overlap": ("refer to a single memory location", lambda x: x[1:].copy_(x[:-1])),
+    "overlap of an operator": ("refer to a single memory location", lambda x: x[1:].mul_(x[:-1])),
     "sparse": (PERMITTED, lambda x: x.to_sparse()),
 }
 
@@ -330,6 +332,53 @@ def test_a_capture_refuses(case: str) -> None:
     graph = captured(lambda: x.add_(1))
     graph.replay()
     assert x.tolist() == [1, 2, 3, 4]
+
+
+CAPTURED: dict[str, Callable[[torch.Tensor], object]] = {
+    "flip": lambda x: x.flip(0),
+    "roll": lambda x: x.roll(1, 1),
+    "std": lambda x: torch.std_mean(x, 1),
+    "prod": lambda x: x.prod(),
+    "norm": lambda x: torch.linalg.vector_norm(x, dim=0),
+    "logsumexp": lambda x: x.logsumexp(1),
+    "median": lambda x: x.median(1),
+    "cumsum": lambda x: x.cumsum(1),
+    "sort": lambda x: x.sort(1, descending=True),
+    "topk": lambda x: x.topk(2),
+    "fft": lambda x: torch.fft.rfft(x).abs(),
+    "solve": lambda x: torch.linalg.solve_ex(x @ x.T + torch.eye(2, device=x.device), x)[0],
+    "group_norm": lambda x: F.group_norm(x.view(2, 4, 1), 2),
+    "pool": lambda x: F.max_pool1d(x, 2),
+    "interpolate": lambda x: F.interpolate(x.view(1, 1, 2, 4), scale_factor=2, mode="bilinear"),
+    "index_put": lambda x: x.clone().index_put_((torch.zeros_like(x, dtype=torch.long)[0, :2],), x[0], accumulate=True),
+    "gather": lambda x: x.gather(1, torch.zeros_like(x, dtype=torch.long)),
+    "tril_indices": lambda x: torch.tril_indices(3, 3, device=x.device),
+    "another shape": lambda x: torch.add(x, 1, out=torch.empty(3, device=x.device)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize("case", CAPTURED)
+def test_a_capture_takes(case: str) -> None:
+    x, outputs = torch.arange(1.0, 9.0).view(2, 4).to(DEVICE_0), []
+    graph = captured(lambda: outputs.append(CAPTURED[case](x)))
+    for factor in (1, 3):
+        x.mul_(factor)
+        graph.replay()
+        torch.testing.assert_close(outputs[0], CAPTURED[case](x), rtol=0, atol=0)
+
+
+def test_a_call_with_wrong_operands_raises_its_error_and_the_capture_goes_on() -> None:
+    x, y = vector(1, 2), vector(1, 2, 3)
+
+    def compute() -> None:
+        for call in (lambda: x + y, lambda: x.copy_(y), lambda: x.flip(2), lambda: F.group_norm(x.view(1, 2), 3)):
+            with pytest.raises((RuntimeError, IndexError, ValueError), match="size|shape|range|divisible"):
+                call()
+        x.add_(1)
+
+    captured(compute).replay()
+    assert x.tolist() == [2, 3]
 
 
 def test_work_that_has_not_joined_is_refused_at_the_end() -> None:

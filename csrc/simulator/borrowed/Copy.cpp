@@ -114,7 +114,22 @@ void copy_now(Tensor& self, const Tensor& source, bool non_blocking, c10::Device
       c10::DispatchKeySet(c10::DispatchKey::CPU), destination, *scope.alias(source), non_blocking);
 }
 
+// Raises the errors of a copy that the CPU's copy_ would find. In a capture it does not run.
+void check_fit(const Tensor& self, const Tensor& source) {
+  TORCH_CHECK(
+      is_expandable_to(source.sizes(), self.sizes()),
+      "output with shape ",
+      self.sizes(),
+      " doesn't match the broadcast shape ",
+      infer_size(self.sizes(), source.sizes()));
+  assert_no_internal_overlap(self);
+  assert_no_partial_overlap(self, source);
+}
+
 void copy(Tensor& self, const Tensor& source, bool non_blocking) {
+  if (orMayCapture() && !have_components(self, source)) {
+    check_fit(self, source);
+  }
   if (C10_UNLIKELY(!c10::openreg::executes_inline()) && !have_components(self, source) &&
       queue_copy(self, source, non_blocking)) {
     return;

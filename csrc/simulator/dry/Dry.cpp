@@ -209,7 +209,7 @@ class Skipping final : public InFront {
   static std::optional<ResultShapes> result_shapes_of(
       const c10::OperatorHandle& op, ArrayRef<c10::IValue> arguments, bool is_assumed) {
     const c10::impl::ExcludeDispatchKeyGuard below(kHandled);
-    return result_shapes(op, arguments, is_assumed);
+    return skipped_shapes(op, arguments, is_assumed);
   }
 
   // The arguments that the call writes.

@@ -32,15 +32,23 @@ QueueRule find_rule(const c10::OperatorHandle& op) {
   if (const c10::KernelFunction* meta = meta_kernel(op.operator_name())) {
     return {Results::Meta, meta};
   }
-  const auto written = std::count_if(arguments.begin(), arguments.end(), writes);
-  if (written == 0 || op.hasTag(at::Tag::inplace_view) || !schema.name().ends_with('_')) {
+  if (op.hasTag(at::Tag::inplace_view)) {
     return {};
   }
-  if (schema.returns().empty()) {
+  for (const char* name : {"aten::_embedding_bag", "aten::_native_batch_norm_legit"}) {
+    if (schema.name().starts_with(name)) {
+      return {}; // some results have other sizes than those that PyTorch's meta kernel computes
+    }
+  }
+  const auto written = std::count_if(arguments.begin(), arguments.end(), writes);
+  if (written > 0 && schema.returns().empty()) {
     return {Results::WrittenLists};
   }
+  if (written == 0 || !schema.name().ends_with('_')) {
+    return {Results::PyTorchMeta};
+  }
   const bool only_self = written == 1 && writes(arguments[0]) && schema.returns().size() == 1;
-  return {only_self ? Results::InPlace : Results::Unknown};
+  return {only_self ? Results::InPlace : Results::PyTorchMeta};
 }
 // LITERALINCLUDE END: QUEUE ELIGIBILITY
 
@@ -65,7 +73,8 @@ const QueueRule& queue_rule_of(const c10::OperatorHandle& op) {
 }
 
 bool can_be_queued(const c10::OperatorHandle& op) {
-  return find_rule(op).results != QueueRule::Results::Unknown;
+  const QueueRule::Results results = find_rule(op).results;
+  return results != QueueRule::Results::Unknown && results != QueueRule::Results::PyTorchMeta;
 }
 
 } // namespace at::openreg

@@ -11,6 +11,7 @@ struct QueueRule {
   // Where the results come from.
   enum class Results {
     Unknown,      // not known before the kernel has run: the operator is not queued
+    PyTorchMeta,  // only PyTorch's own meta kernel may know their shapes: the operator is queued in captures only
     Meta,         // the meta kernel computes their shapes
     InPlace,      // the result is the first argument
     WrittenLists, // there is no result: the operator only writes arguments, such as the lists of the fused optimizers

@@ -150,7 +150,13 @@ bool QueuedOperands::add(const c10::IValue& value, const c10::Argument& argument
   if (value.isOptionalTensorList()) {
     return add_list<std::optional<Tensor>>(value.toOptionalTensorList(), is_written);
   }
-  if (value.isDevice() || value.isStorage() || value.isGenerator()) {
+  if (value.isDevice()) {
+    const bool is_own = value.toDevice().type() == identity.type;
+    for_meta.emplace_back(is_own ? Device(kMeta) : value.toDevice());
+    for_kernel.emplace_back(Device(kCPU));
+    return is_own;
+  }
+  if (value.isStorage() || value.isGenerator()) {
     return false;
   }
   for_meta.push_back(value);
@@ -158,9 +164,9 @@ bool QueuedOperands::add(const c10::IValue& value, const c10::Argument& argument
   return true;
 }
 
-void QueuedOperands::resize_empty_outputs() {
+void QueuedOperands::resize_outputs(bool only_empty) {
   for (QueuedOperand& written : operands_) {
-    if (written.is_written && !written.is_repeated && written.cpu->numel() == 0 &&
+    if (written.is_written && !written.is_repeated && (!only_empty || written.cpu->numel() == 0) &&
         written.cpu->sizes() != written.meta->sizes()) {
       const Tensor device = new_reference(written.device);
       openreg::resize_(device, written.meta->sizes(), std::nullopt);
@@ -176,6 +182,18 @@ bool QueuedOperands::fit_the_first() const {
   return std::all_of(operands_.begin(), operands_.end(), [&](const QueuedOperand& each) {
     return !each.defined() || is_expandable_to(each.cpu->sizes(), operands_[0].cpu->sizes());
   });
+}
+
+void QueuedOperands::check_overlap() const {
+  for (const QueuedOperand& written : operands_) {
+    for (const QueuedOperand& other : operands_) {
+      if (written.is_written && other.defined()) {
+        written.device == other.device
+            ? assert_no_internal_overlap(written.device)
+            : assert_no_partial_overlap(new_reference(written.device), new_reference(other.device));
+      }
+    }
+  }
 }
 
 bool QueuedOperands::can_write() const {

@@ -20,9 +20,13 @@ class QueuedOperands {
   // Adds an argument to both stacks. Returns false if a call with such an argument is not queued.
   bool add(const c10::IValue& value, const c10::Argument& argument);
 
-  // Gives each empty output the shape that the meta kernel has computed. PyTorch's factories pass an empty output to an
-  // out= operator. An output that is also an input keeps its shape, because the kernel must get the input unchanged.
-  void resize_empty_outputs();
+  // Gives each empty output, or each output, the shape that the meta kernel has computed. PyTorch's factories pass an
+  // empty output to an out= operator. An output that is also an input keeps its shape, because the kernel must get the
+  // input unchanged.
+  void resize_outputs(bool only_empty);
+
+  // Throws the errors of PyTorch's kernels if an output overlaps itself, or another argument in part.
+  void check_overlap() const;
 
   // Whether every tensor has the shape of the first one, or can be expanded to it. Then the shapes cause no error.
   bool fit_the_first() const;

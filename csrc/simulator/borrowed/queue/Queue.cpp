@@ -5,13 +5,14 @@
 
 #include "aten/native/InlineOrQueued.h"
 #include "aten/native/NondeterminismChecks.h"
+#include "runtime/OpenRegGraphsC10Utils.h"
 #include "runtime/OpenRegObserver.h"
+#include "simulator/ResultShapes.h"
 #include "simulator/borrowed/KernelScope.h"
 #include "simulator/borrowed/queue/Eligibility.h"
 #include "simulator/borrowed/queue/MetaKernels.h"
 #include "simulator/borrowed/queue/Operands.h"
 #include "simulator/borrowed/queue/QueuedKernel.h"
-#include "simulator/dry/Shapes.h"
 
 namespace at::openreg {
 namespace {
@@ -35,8 +36,9 @@ bool run_meta(const c10::KernelFunction& kernel, const c10::OperatorHandle& op, 
   }
 }
 
-bool cannot_be_queued(const c10::OperatorHandle& op, const QueueRule& rule) {
+bool cannot_be_queued(const c10::OperatorHandle& op, const QueueRule& rule, bool is_captured) {
   return rule.results == QueueRule::Results::Unknown ||
+         (rule.results == QueueRule::Results::PyTorchMeta && !is_captured) ||
          (C10_UNLIKELY(globalContext().deterministicAlgorithms()) && has_nondeterminism_check(op));
 }
 
@@ -74,13 +76,32 @@ bool infer_results(const c10::OperatorHandle& op, const QueueRule& rule, QueuedO
     if (!run_meta(*rule.meta, op, operands.for_meta)) {
       return false;
     }
-    operands.resize_empty_outputs();
+    operands.resize_outputs(/*only_empty=*/true);
   } else {
     if (rule.results == QueueRule::Results::InPlace && !operands.fit_the_first()) {
       return false;
     }
     operands.for_meta.resize(op.schema().returns().size());
   }
+  return operands.can_write();
+}
+
+// The same for a call that is captured. A capture has no other way for a call than the queue, so here it does not matter
+// how long PyTorch's meta kernels take, and an error or a warning is raised at once. Returns false if PyTorch has no
+// meta kernel for the operator.
+bool infer_captured_results(const c10::OperatorHandle& op, const QueueRule& rule, QueuedOperands& operands) {
+  operands.check_overlap();
+  if (rule.results == QueueRule::Results::WrittenLists ||
+      (rule.results == QueueRule::Results::InPlace && operands.fit_the_first())) {
+    operands.for_meta.resize(op.schema().returns().size());
+    return true;
+  }
+  try {
+    operands.for_meta = result_shapes(op, operands.for_meta, /*is_computed=*/true).results;
+  } catch (const c10::NotImplementedError&) {
+    return false;
+  }
+  operands.resize_outputs(/*only_empty=*/false);
   return operands.can_write();
 }
 
@@ -124,7 +145,7 @@ bool make_results(const QueuedCall& call, torch::jit::Stack& results, QueuedKern
 
 const bool registered = [] {
   set_is_queueable(&can_be_queued);
-  set_dry_meta_kernels(&meta_kernel);
+  set_meta_kernels(&meta_kernel);
   return true;
 }();
 
@@ -132,7 +153,12 @@ const bool registered = [] {
 
 bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::jit::Stack& stack, CallKey key) {
   const QueueRule rule = queue_rule_of(op); // a copy: a nested call may add a rule, which moves all rules
-  if (device < 0 || cannot_be_queued(op, rule)) {
+  if (device < 0) {
+    return false;
+  }
+  const c10::Stream stream = c10::openreg::getCurrentOpenRegStream(device);
+  const bool is_captured = c10::openreg::capture_of(stream) != 0;
+  if (cannot_be_queued(op, rule, is_captured)) {
     return false;
   }
   const size_t count = op.schema().arguments().size();
@@ -142,7 +168,10 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
 
   QueuedOperands operands(count);
   c10::openreg::OpenRegGeneratorImpl* generator = nullptr;
-  if (!add_operands(call, rule, operands, generator) || !infer_results(op, rule, operands)) {
+  if (!add_operands(call, rule, operands, generator)) {
+    return false;
+  }
+  if (!(is_captured ? infer_captured_results(op, rule, operands) : infer_results(op, rule, operands))) {
     return false;
   }
   auto kernel = std::make_unique<QueuedKernel>(op, std::move(operands.for_kernel), key);
@@ -150,7 +179,6 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
   if (!make_results(call, results, *kernel)) {
     return false;
   }
-  const c10::Stream stream = c10::openreg::getCurrentOpenRegStream(device);
   std::unique_ptr<QueuedWork> work = std::move(kernel);
   if (generator) {
     generator->launch_on(stream, [&] { return launch(stream, work, orLaunchNoWait); });

@@ -22,6 +22,9 @@
 // queued or not. An error that only the queued kernel finds, such as an index out of range, is raised by a later call
 // that waits.
 //
+// In a capture the calling thread cannot run the kernel. So PyTorch's own meta kernels are asked for more operators, and
+// a call whose operands do not fit raises the error at once.
+//
 // Rules: a queued kernel keeps no device tensor alive. It holds CPU aliases (tensors over the same bytes,
 // ../KernelScope.h), which own no memory. If a tensor is freed meanwhile, its memory is reused in the order of the
 // stream, so the kernel still finds its bytes. What the host may change after the call (CPU scalars, CPU indices) is
