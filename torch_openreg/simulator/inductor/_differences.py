@@ -11,14 +11,17 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch import fx
 from torch._inductor import (
     autotune_process,
+    decomposition,
     graph,
     ir,
     lowering,
     scheduler,
 )
 from torch._inductor.virtualized import V
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from torch_openreg import _upstream
@@ -144,10 +147,41 @@ def _no_capture(original: Any) -> str:
     return "the simulated device has no CUDA graphs"
 
 
-def _refuse(original: Any, *args: Any, **kwargs: Any) -> Any:
-    if any(isinstance(each, ir.IRNode) and _is_ours(each) for each in pytree.arg_tree_leaves(*args, **kwargs)):
-        raise NotImplementedError(
-            f'{original.__name__} cannot be compiled for device "{device_type}", because inductor has only Triton code '
-            "for it, and this device needs C++: call it outside of torch.compile, or with tensors on the CPU."
+def _decomposed(original: Any, *args: Any, **kwargs: Any) -> Any:
+    """Wraps the lowering of a higher-order operator: lowers what its implementation for eager execution calls."""
+    if not any(isinstance(each, ir.IRNode) and _is_ours(each) for each in pytree.arg_tree_leaves(*args, **kwargs)):
+        return original(*args, **kwargs)
+    node = V.graph.current_node
+    nodes, structure = pytree.tree_flatten((node.args, node.kwargs))
+    values = pytree.tree_leaves((args, kwargs))
+    # The subgraphs are attributes of the graph's module. The implementation calls them, so they are no inputs.
+    subgraphs = {
+        i: getattr(V.graph.module, each.target)
+        for i, each in enumerate(nodes)
+        if isinstance(each, fx.Node) and each.op == "get_attr" and isinstance(values[i], ir.Subgraph)
+    }
+    inputs = [i for i, each in enumerate(nodes) if isinstance(each, fx.Node) and i not in subgraphs]
+    implementation = node.target.py_kernels[torch._C.DispatchKey.CompositeExplicitAutograd]
+
+    def compute(*given: Any) -> Any:
+        leaves = [subgraphs.get(i, each) for i, each in enumerate(nodes)]
+        for i, each in zip(inputs, given, strict=True):
+            leaves[i] = each
+        positional, named = pytree.tree_unflatten(leaves, structure)
+        return implementation(*positional, **named)
+
+    def example(value: Any) -> Any:
+        # The implementation of a backward asks which captured tensors need a gradient, and those of a graph never say so.
+        is_tensor = isinstance(value, torch.Tensor)
+        return value.detach().requires_grad_(value.is_floating_point()) if is_tensor else value
+
+    with V.fake_mode, torch.no_grad():
+        traced = make_fx(compute, decomposition_table=decomposition.select_decomp_table())(
+            *(example(nodes[i].meta["val"]) for i in inputs)
         )
-    return original(*args, **kwargs)
+    for each in traced.graph.nodes:
+        if each.op == "get_attr":  # inductor looks for constants in the module of its graph
+            constant = getattr(traced, each.target)
+            each.target = f"{node.name}_{each.target}"
+            setattr(V.graph.module, each.target, constant)
+    return lowering.process_subgraph_nodes(traced, [values[i] for i in inputs])

@@ -165,8 +165,9 @@ DIFFERENCES = (
         Replaced(
             "torch._inductor.lowering:lowerings",
             f"torch.ops:higher_order.{name}",
-            "torch_openreg.simulator.inductor._differences:_refuse",
-            "Inductor generates Triton for this operator on each device but the CPU. The compilation raises.",
+            "torch_openreg.simulator.inductor._differences:_decomposed",
+            "Inductor generates Triton for this operator on each device but the CPU. Here it compiles what the operator's "
+            "implementation for eager execution calls.",
             "the code generator of a device says which templates it has",
         )
         for name in ("flex_attention", "flex_attention_backward", "associative_scan")
