@@ -203,14 +203,14 @@ def test_attention_takes_the_fused_kernel_where_cuda_has_one_that_is_enabled(run
     code = """
 def choice(dtype):
     q = torch.ones(1, 2, 4, 8, device="cuda", dtype=dtype)
-    return torch._fused_sdp_choice(q, q, q)  # of SDPBackend: 0 is MATH, and 4 OVERRIDEABLE, the device's kernel
+    return torch._fused_sdp_choice(q, q, q)  # of SDPBackend: MATH, FLASH_ATTENTION, EFFICIENT_ATTENTION
 before = [choice(dtype) for dtype in (torch.float16, torch.float32, torch.float64)]
 torch.backends.cuda.enable_mem_efficient_sdp(False)
 without_efficient = [choice(dtype) for dtype in (torch.float16, torch.float32)]
 torch.backends.cuda.enable_flash_sdp(False)
 print(json.dumps([before, without_efficient, choice(torch.float16)]))
 """
-    assert output_of(run_python, code) == [[4, 4, 0], [4, 0], 0]
+    assert output_of(run_python, code) == [[1, 2, 0], [1, 0], 0]
 
 
 def test_attention_refuses_the_kernels_of_other_backends_as_cuda_does(run_python: Run) -> None:

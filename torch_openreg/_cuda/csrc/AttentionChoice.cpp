@@ -15,20 +15,25 @@ bool is_sm80_or_later(Device device) {
 
 } // namespace
 
-// Whether CUDA would have a fused kernel for these operands among the kernels that the program has enabled
+// The fused kernel that CUDA would choose for these operands among the kernels that the program has enabled
 // (torch.backends.cuda, torch.nn.attention.sdpa_kernel). The choice is that of select_sdp_backend()
-// (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp) on a GPU without cuDNN. On this device one kernel computes
-// every such case. SDPBackend.OVERRIDEABLE is for backends outside PyTorch. It enables no kernel here, as on CUDA.
-bool fused_attention_is_enabled(const sdp::sdp_params& params) {
+// (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp) on a GPU without cuDNN. SDPBackend.OVERRIDEABLE is for backends
+// outside PyTorch. It enables no kernel here, as on CUDA.
+sdp::SDPBackend enabled_fused_attention(const sdp::sdp_params& params) {
   const auto& context = globalContext();
   const ScalarType type = params.query.scalar_type();
   // In sdp_utils.cpp, check_flash_attention_hardware_support() and less_than_sm80_mem_efficient_dtypes depend on the
   // device's compute capability.
-  const bool flash = context.userEnabledFlashSDP() && (type == kHalf || type == kBFloat16) && !params.attn_mask &&
-                     is_sm80_or_later(params.query.device());
-  const bool efficient = context.userEnabledMemEfficientSDP() && type != kDouble &&
-                         (type != kBFloat16 || is_sm80_or_later(params.query.device()));
-  return flash || efficient;
+  if (context.userEnabledFlashSDP() && (type == kHalf || type == kBFloat16) && !params.attn_mask &&
+      is_sm80_or_later(params.query.device())) {
+    return sdp::SDPBackend::flash_attention;
+  }
+  if (context.userEnabledMemEfficientSDP() && type != kDouble &&
+      (type != kBFloat16 || is_sm80_or_later(params.query.device())) &&
+      params.query.sym_size(1) == params.key.sym_size(1)) {
+    return sdp::SDPBackend::efficient_attention;
+  }
+  return sdp::SDPBackend::math;
 }
 
 // The message of the error if no kernel that is enabled supports the operands. CUDA has three such messages. The choice

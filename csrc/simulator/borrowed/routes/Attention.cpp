@@ -1,7 +1,6 @@
 #include "simulator/borrowed/routes/Attention.h"
 
 #include <ATen/Context.h>
-#include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/_scaled_dot_product_fused_attention_overrideable_ops.h>
@@ -13,12 +12,6 @@
 
 namespace at::openreg {
 namespace {
-
-// Returns `tensor` with the strides of at::empty_like(like). PyTorch's meta kernels give these strides, and a compiled
-// program relies on them.
-Tensor with_strides_of(const Tensor& tensor, const Tensor& like) {
-  return tensor.strides() == like.strides() ? tensor : at::empty_like(like, tensor.options()).copy_(tensor);
-}
 
 bool can_compute(const sdp::sdp_params& params) {
   const Tensor& query = params.query;
@@ -36,6 +29,19 @@ bool can_compute(const sdp::sdp_params& params) {
 
 } // namespace
 
+Tensor with_strides_of(const Tensor& tensor, const Tensor& like) {
+  return tensor.strides() == like.strides() ? tensor : at::empty_like(like, tensor.options()).copy_(tensor);
+}
+
+void refuse_gradient_of_mask(const std::array<bool, 4>& grad_input_mask) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !grad_input_mask[3],
+      "The fused attention of the ",
+      identity.device,
+      " device has no gradient for the mask. Use "
+      "torch.nn.attention.sdpa_kernel(SDPBackend.MATH).");
+}
+
 int64_t _fused_sdp_choice(
     const Tensor& query,
     const Tensor& key,
@@ -46,8 +52,9 @@ int64_t _fused_sdp_choice(
     std::optional<double>,
     bool enable_gqa) {
   const sdp::sdp_params params{query, key, value, attn_mask, dropout_p, is_causal, enable_gqa};
-  if (fused_attention_is_enabled(params) && can_compute(params)) {
-    return static_cast<int64_t>(sdp::SDPBackend::overrideable);
+  const sdp::SDPBackend fused = enabled_fused_attention(params);
+  if (fused != sdp::SDPBackend::math && can_compute(params)) {
+    return static_cast<int64_t>(fused);
   }
   TORCH_CHECK(globalContext().userEnabledMathSDP(), attention_error());
   return static_cast<int64_t>(sdp::SDPBackend::math);
@@ -101,12 +108,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> _scaled_dot_product_fused_attention_o
     const Tensor&,
     const Tensor&,
     std::optional<double> scale) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      !grad_input_mask[3],
-      "The fused attention of the ",
-      identity.device,
-      " device has no gradient for the mask. Use "
-      "torch.nn.attention.sdpa_kernel(SDPBackend.MATH).");
+  refuse_gradient_of_mask(grad_input_mask);
   if (!grad_out.defined()) {
     return {};
   }

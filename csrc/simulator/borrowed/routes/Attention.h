@@ -1,18 +1,15 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-
-namespace sdp {
-struct sdp_params;
-}
+#include <ATen/native/transformers/sdp_utils_cpp.h>
 
 // The fused attention kernel that a backend may supply ("overrideable"). PyTorch calls it in place of the composite
 // kernel. Here it is the CPU's flash attention kernel.
 namespace at::openreg {
 
-// Chooses the kernel that scaled_dot_product_attention calls, and returns its SDPBackend: overrideable, if the program
-// has not switched this kernel off and it supports the operands; otherwise math, the composite kernel. Throws if math
-// would be the choice, but the program has switched math off.
+// Chooses the kernel that scaled_dot_product_attention calls, and returns its SDPBackend: a fused kernel, if the program
+// has not switched it off and it supports the operands; otherwise math, the composite kernel. Throws if math would be the
+// choice, but the program has switched math off.
 int64_t _fused_sdp_choice(
     const Tensor& query,
     const Tensor& key,
@@ -23,14 +20,22 @@ int64_t _fused_sdp_choice(
     std::optional<double> scale,
     bool enable_gqa);
 
-// The first function returns whether the fused kernel is switched on for such operands. The second one returns the
-// message of the error if no kernel that is switched on supports the operands. Both are in AttentionChoice.cpp.
-bool fused_attention_is_enabled(const sdp::sdp_params& params);
+// The first function returns the fused kernel that is switched on for such operands; math if there is none. The second
+// one returns the message of the error if no kernel that is switched on supports the operands. Both are in
+// AttentionChoice.cpp.
+sdp::SDPBackend enabled_fused_attention(const sdp::sdp_params& params);
 const char* attention_error();
 
 inline constexpr const char* kNoViableAttention =
     "No viable backend for scaled_dot_product_attention was found. This is likely due to turning off both the math "
     "kernel and the fused kernels.";
+
+// Returns `tensor` with the strides of at::empty_like(like). PyTorch's meta kernels give these strides, and a compiled
+// program relies on them.
+Tensor with_strides_of(const Tensor& tensor, const Tensor& like);
+
+// Throws if the backward of a fused kernel is asked for the gradient of the mask, which the CPU's kernel does not have.
+void refuse_gradient_of_mask(const std::array<bool, 4>& grad_input_mask);
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>
 _scaled_dot_product_fused_attention_overrideable(

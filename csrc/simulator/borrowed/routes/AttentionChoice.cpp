@@ -1,13 +1,14 @@
 #include <ATen/Context.h>
+#include <ATen/native/transformers/sdp_utils_cpp.h>
 
 #include "simulator/borrowed/routes/Attention.h"
 
-// The condition under which scaled_dot_product_attention may use the device's fused kernel: the program has not
-// switched off the kernels of backends (SDPBackend.OVERRIDEABLE).
+// The choice of a backend outside PyTorch: its fused kernel, unless the program has switched off the kernels of such
+// backends (SDPBackend.OVERRIDEABLE).
 namespace at::openreg {
 
-bool fused_attention_is_enabled(const sdp::sdp_params&) {
-  return globalContext().userEnabledOverrideableSDP();
+sdp::SDPBackend enabled_fused_attention(const sdp::sdp_params&) {
+  return globalContext().userEnabledOverrideableSDP() ? sdp::SDPBackend::overrideable : sdp::SDPBackend::math;
 }
 
 const char* attention_error() {
