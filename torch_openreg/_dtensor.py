@@ -1,14 +1,16 @@
-"""Random operators of ``torch.distributed.tensor``: shards draw different numbers, ranks keep equal generators.
+"""What ``torch.distributed.tensor`` does not know of the device: how shards draw random numbers, and its attention.
 
-PyTorch's tracker (OffsetBasedRNGTracker) gives every shard a part of one sequence, by the offset of a Philox generator.
+Shards draw different numbers, and ranks keep equal generators. PyTorch's tracker (OffsetBasedRNGTracker) gives every shard a part of one sequence, by the offset of a Philox generator.
 The generator of this device is a Mersenne twister, which cannot skip numbers. So here each shard has its own seed. A
-device whose generator has a seed and an offset, such as CUDA's, does not need this file.
+device whose generator has a seed and an offset, such as CUDA's, does not need this part of the file.
+
+PyTorch has sharding rules for CUDA's operators of attention, and none for the operator that other backends supply.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -66,3 +68,40 @@ def select(original: Any, start: int, end: int, op: Any, *args: Any, **kwargs: A
 def register(_: ModuleType) -> None:
     """Replaces the decisions of ``torch.distributed.tensor._random``."""
     _upstream.apply(_upstream.DTENSOR)
+
+
+def register_attention(_: ModuleType) -> None:
+    """Registers how the fused attention of a backend is sharded: by batch or by head, as PyTorch shards CUDA's."""
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor._dtensor_spec import DTensorSpec
+    from torch.distributed.tensor.experimental import register_sharding
+
+    attention = torch.ops.aten._scaled_dot_product_fused_attention_overrideable.default
+    backward = torch.ops.aten._scaled_dot_product_fused_attention_overrideable_backward.default
+
+    def of_mask(mask: Any, place: Any) -> list[Any]:
+        if mask is None:
+            return []
+        return [place if place.is_shard() and mask.ndim == 4 and mask.shape[place.dim] > 1 else Replicate()]
+
+    @register_sharding(attention)
+    def shard(query: Any, key: Any, value: Any, attn_bias: Any = None, *rest: Any, **named: Any) -> Sequence[Any]:
+        # After the output and the log-sum-exp come two tensors and two sizes that CUDA's varlen attention has, the state
+        # of the generator (two tensors), and the debug mask.
+        return [
+            (
+                [place, place, None, None, None, None, Replicate(), Replicate(), None],
+                [place] * 3 + of_mask(attn_bias, place),
+            )
+            for place in (Replicate(), Shard(0), Shard(1))
+        ]
+
+    @register_sharding(backward)
+    def shard_backward(
+        grad: Any, query: Any, key: Any, value: Any, attn_bias: Any, mask: Any, *rest: Any, **named: Any
+    ) -> Sequence[Any]:
+        states = sum(isinstance(each, DTensorSpec) for each in rest) - 2  # without the output and the log-sum-exp
+        return [
+            ([place] * 3 + [None], [place] * 4 + of_mask(attn_bias, place) + [place] * 2 + [Replicate()] * states)
+            for place in (Replicate(), Shard(0), Shard(1))
+        ]

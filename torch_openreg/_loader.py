@@ -233,8 +233,13 @@ def attach_compiler() -> None:
 
 
 def attach_dtensor() -> None:
-    """Registers how the device draws random numbers, when torch.distributed.tensor is imported."""
-    when_imported([("torch.distributed.tensor._random", "torch_openreg._dtensor:register")])
+    """Registers how DTensors draw random numbers and shard attention, when torch.distributed.tensor is imported."""
+    when_imported(
+        [
+            ("torch.distributed.tensor._random", "torch_openreg._dtensor:register"),
+            ("torch.distributed.tensor", "torch_openreg._dtensor:register_attention"),
+        ]
+    )
 
 
 def attach_module() -> None:

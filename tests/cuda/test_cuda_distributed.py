@@ -126,6 +126,29 @@ def test_a_program_of_two_processes_trains_with_nccl_as_one_process(tmp_path: Pa
     assert start_two(tmp_path, SETUP + GROUP + PROGRAMS[stack] + END, mode)[-1] == TRAINED
 
 
+ATTENTION = """
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+mesh = init_device_mesh("cuda", (2,))
+attention = nn.functional.scaled_dot_product_attention
+found = []
+for dtype in (torch.float32, torch.bfloat16):
+    torch.manual_seed(0)
+    whole = [torch.randn(1, 2, 64, 16, device="cuda", dtype=dtype, requires_grad=True) for _ in range(3)]
+    shards = [distribute_tensor(each, mesh, [Shard(1)]).requires_grad_() for each in whole]
+    gradients = [torch.autograd.grad(attention(*each, is_causal=True).sum(), each) for each in (whole, shards)]
+    found += [torch.equal(a, b.full_tensor()) for a, b in zip(*gradients)] + [gradients[1][0].placements == (Shard(1),)]
+if rank == 0:
+    print(all(found))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_attention_of_dtensors_computes_each_shard_of_heads(tmp_path: Path) -> None:
+    assert start_two(tmp_path, START + GROUP + ATTENTION) == ["True"]
+
+
 @pytest.mark.slow
 def test_random_operators_draw_on_dtensors(tmp_path: Path) -> None:
     program = """

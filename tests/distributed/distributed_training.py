@@ -440,6 +440,32 @@ def dtensor_random_numbers() -> None:
     assert not torch.equal(halves[0], halves[1]) and all(800 < half.count_nonzero().item() < 1250 for half in halves)
 
 
+def dtensor_attention() -> None:
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh(device().type, (size(),))
+    torch.manual_seed(2)
+    whole = [torch.randn(size(), 2 * size(), 16, 8, device=device()) for _ in range(3)]
+    for each in whole:
+        dist.broadcast(each, 0)
+    mask = torch.ones(16, 16, device=device()).tril().log()
+    for placement in (Shard(0), Shard(1), Replicate()):
+        for options in ({"is_causal": True}, {"attn_mask": mask}):
+            alone = [each.clone().requires_grad_() for each in whole]
+            shards = [distribute_tensor(each, mesh, [placement]).requires_grad_() for each in whole]
+            named = dict(options)
+            if "attn_mask" in named:
+                named["attn_mask"] = distribute_tensor(mask, mesh, [Replicate()])
+            actual = functional.scaled_dot_product_attention(*shards, **named)
+            expected = functional.scaled_dot_product_attention(*alone, **options)
+            assert actual.placements == (placement,)
+            torch.testing.assert_close(actual.full_tensor(), expected)
+            actual.square().sum().backward()
+            expected.square().sum().backward()
+            for shard, tensor in zip(shards, alone, strict=True):
+                torch.testing.assert_close(shard.grad.full_tensor(), tensor.grad)
+
+
 def tensor_parallel() -> None:
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 

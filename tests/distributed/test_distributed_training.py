@@ -26,6 +26,7 @@ STACKS = (
     "fsdp2_mixed_precision_and_offload",
     "dtensor",
     "dtensor_random_numbers",
+    "dtensor_attention",
     "tensor_parallel",
     "embedding_by_rows_and_loss_parallel",
     "sequence_parallel",
