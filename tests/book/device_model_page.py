@@ -8,10 +8,12 @@ import torch
 
 from tests.simulator.device_models.__main__ import cells, missing
 from tests.simulator.device_models.dispatch_macros import MACROS, rows
+from tests.simulator.device_models.wider import computed
 
 
 def page(only: dict[str, dict[str, list[str]]]) -> str:
     counts = {kind: sum(map(len, rows.values())) for kind, rows in only.items()}
+    wider = computed()
     lines = [
         "# What CUDA refuses and the CPU does not",
         "",
@@ -21,7 +23,7 @@ def page(only: dict[str, dict[str, list[str]]]) -> str:
         "| What | How many | What the tests see |",
         "|---|---|---|",
         f"| cells that only the CPU has | {counts['cpu']} | the models `cuda-*` refuse each of them |",
-        f"| cells that only CUDA has | {counts['cuda']} | they are listed here |",
+        f"| cells that only CUDA has | {counts['cuda']} | the device computes {sum(map(len, wider.values()))} of them |",
         *(
             f"| cells that a dispatch macro of CUDA {kind} | {len(list(rows(kind)))} | the models `cuda-*` {kind[:-1]} "
             "each of them |"
@@ -50,11 +52,17 @@ def page(only: dict[str, dict[str, list[str]]]) -> str:
         "",
         f"## Cells that only CUDA has: {counts['cuda']}",
         "",
-        "The device's kernels are the CPU's, so a program that needs one of these cells fails here and works on a GPU.",
+        "The device's kernels are the CPU's. It computes the cells of the third column in a wider dtype, and rounds the",
+        "result (`csrc/simulator/borrowed/routes/Wider.cpp`; Fourier transforms under the name cuda only, because PyTorch",
+        "refuses them on other devices). A program that needs one of the other cells fails here and works on a GPU. Most",
+        "of these are complex32, of which PyTorch warns that it is experimental.",
         "",
-        "| operator of OpInfo | dtypes |",
-        "|---|---|",
-        *(f"| `{name}` | {', '.join(dtypes)} |" for name, dtypes in only["cuda"].items()),
+        "| operator of OpInfo | dtypes | computed |",
+        "|---|---|---|",
+        *(
+            f"| `{name}` | {', '.join(dtypes)} | {', '.join(sorted(wider.get(name, ())))} |"
+            for name, dtypes in only["cuda"].items()
+        ),
         "",
     ]
     return "\n".join(lines)

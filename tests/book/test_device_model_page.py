@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.book.device_model_page import MACROS, cells, missing, page
+from tests.book.device_model_page import MACROS, cells, computed, missing, page
 
 pytestmark = pytest.mark.slow
 
@@ -14,3 +14,7 @@ def test_the_page_lists_every_operator_and_every_file() -> None:
     names = [*only["cpu"], *only["cuda"], *missing("CUDA"), *(macro.kernel for macro in MACROS)]
     text = page(only)
     assert len(names) > 100 and [name for name in names if f"`{name}`" not in text] == []
+    extra = {
+        (name, dtype) for name, dtypes in computed().items() for dtype in dtypes if dtype not in only["cuda"][name]
+    }
+    assert extra == set()  # the device computes nothing that CUDA refuses

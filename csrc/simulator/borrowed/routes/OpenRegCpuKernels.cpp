@@ -16,6 +16,7 @@
 #include "simulator/borrowed/routes/Route.h"
 #include "simulator/borrowed/routes/Softmax.h"
 #include "simulator/borrowed/routes/Sum.h"
+#include "simulator/borrowed/routes/Wider.h"
 
 // Registers the operators that take the unboxed route to the CPU's kernel: those that a network's forward, backward and
 // optimizer call in every step and that have no faster route (OpenRegStructured.cpp). Also registers the fallback: the
@@ -345,6 +346,12 @@ void fallback_for(torch::Library& m, c10::DispatchKey key, const Names& names) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   register_structured();
+  for (const WiderOperators& each : wider_operators()) {
+    for (const char* name : each.names) {
+      auto kernel = std::make_unique<WiderKernel>(each.dtypes, each.check);
+      m.impl(name, routed(torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)), "registered fallback"));
+    }
+  }
   fallback_for<&check_and_run<&fallback>>(m, c10::DispatchKey::PrivateUse1, nondeterministic_operators());
   fallback_for(m, c10::DispatchKey::PrivateUse1, kOvershadowedCPU);
   // The composite kernel of `mode` accepts only the devices that it names (CPU, CUDA, XPU). The composite kernel of

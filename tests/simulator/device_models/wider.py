@@ -1,0 +1,42 @@
+"""The cells (an operator of OpInfo, a dtype) that only CUDA has, and that the device computes in a wider dtype."""
+
+from __future__ import annotations
+
+import torch
+
+half, bfloat16, chalf = torch.float16, torch.bfloat16, torch.complex32
+
+CELLS = [
+    *(
+        (name, dtype)
+        for name in (
+            "nn.functional.avg_pool3d",
+            "_upsample_bilinear2d_aa",
+            "nn.functional.multi_margin_loss",
+            "nn.functional.multilabel_margin_loss",
+        )
+        for dtype in (half, bfloat16)
+    ),
+    *((name, half) for name in ("nn.functional.rrelu", "round.decimals_3", "round.decimals_neg_3")),
+    *((f"polygamma.polygamma_n_{n}", half) for n in range(1, 5)),
+    *(("trace", dtype) for dtype in (torch.bool, chalf)),
+]
+
+# torch.fft refuses these dtypes on every device whose type is not cuda, so they are computed under the name cuda only.
+TRANSFORMS = [
+    *((f"fft.{name}", half) for name in ("rfft", "rfft2", "rfftn", "ihfft", "ihfft2", "ihfftn")),
+    *(
+        (f"fft.{name}{dims}", dtype)
+        for name in ("fft", "ifft", "hfft", "irfft")
+        for dims in ("", "2", "n")
+        for dtype in (half, chalf)
+    ),
+]
+
+
+def computed() -> dict[str, set[str]]:
+    """The name of each operator in the tables of PyTorch -> the names of the dtypes."""
+    found: dict[str, set[str]] = {}
+    for name, dtype in CELLS + TRANSFORMS:
+        found.setdefault(name.replace(".", "_"), set()).add(str(dtype).removeprefix("torch."))
+    return found

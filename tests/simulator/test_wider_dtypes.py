@@ -1,0 +1,108 @@
+"""Operators that CUDA computes in dtypes for which the CPU has no kernel: the result is that of the CPU in a wider dtype,
+rounded, bit for bit."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import programs
+import pytest
+import torch
+from comparison import DEVICE, comparable, leaves, place
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+from torch.utils._pytree import tree_map
+
+from tests.simulator.device_models.wider import CELLS, TRANSFORMS
+
+half, bfloat16 = torch.float16, torch.bfloat16
+WIDE = {half: torch.float32, bfloat16: torch.float32, torch.bool: torch.uint8, torch.complex32: torch.complex64}
+
+
+def operator(name: str) -> OpInfo:
+    (found,) = [op for op in op_db if ".".join(filter(None, (op.name, op.variant_test_name))) == name]
+    return found
+
+
+def widened(tree: Any, dtype: torch.dtype) -> Any:
+    def widen(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or leaf.dtype is not dtype:
+            return leaf
+        return leaf.detach().to(WIDE[dtype]).requires_grad_(leaf.requires_grad)
+
+    return tree_map(widen, tree)
+
+
+def results(op: OpInfo, sample: SampleInput) -> list[torch.Tensor]:
+    """The results, and the gradients of the inputs."""
+    torch.manual_seed(0)
+    found = [leaf for leaf in leaves(op(sample.input, *sample.args, **sample.kwargs)) if isinstance(leaf, torch.Tensor)]
+    inputs = [leaf for leaf in leaves((sample.input, sample.args)) if isinstance(leaf, torch.Tensor)]
+    wanted = [leaf for leaf in inputs if leaf.requires_grad]
+    if wanted and found[0].requires_grad:
+        found += torch.autograd.grad(found[0], wanted, torch.ones_like(found[0]))
+    return found
+
+
+@pytest.mark.parametrize(("name", "dtype"), CELLS)
+def test_the_result_is_that_of_the_wider_dtype_rounded(name: str, dtype: torch.dtype) -> None:
+    op = operator(name)
+    differentiable = dtype.is_floating_point and op.supports_autograd
+    samples = list(op.sample_inputs("cpu", dtype, requires_grad=differentiable))
+    assert samples
+    for sample in samples:
+        parts = (sample.input, sample.args, sample.kwargs)
+        on_device, wide = place(parts, DEVICE), widened(parts, dtype)
+        actual = results(op, SampleInput(on_device[0], args=on_device[1], kwargs=on_device[2]))
+        expected = results(op, SampleInput(wide[0], args=wide[1], kwargs=wide[2]))
+        assert len(actual) == len(expected)
+        for a, b in zip(actual, expected, strict=True):
+            assert a.dtype in (dtype, torch.int64)
+            for x, y in zip(comparable(a), comparable(b.detach().to(a.dtype)), strict=True):
+                assert torch.equal(x.nan_to_num(), y.nan_to_num())
+
+
+@pytest.mark.parametrize("mode", ["inline", "async"])
+def test_out_is_resized_and_written_and_an_operator_in_place_returns_its_tensor(mode: str) -> None:
+    with torch.openreg.execution_mode(mode):  # type: ignore[attr-defined]
+        x = torch.arange(8, dtype=half).reshape(1, 1, 2, 2, 2)
+        out = torch.empty(0, dtype=half, device=DEVICE)
+        torch.ops.aten.avg_pool3d(x.to(DEVICE), 2, out=out)
+        assert out.shape == (1, 1, 1, 1, 1) and out.item() == 3.5
+        numbers = torch.tensor([1.26, -2.34], dtype=half, device=DEVICE)
+        assert numbers.round_(decimals=1) is numbers
+        assert numbers.tolist() == torch.tensor([1.3, -2.3], dtype=half).tolist()
+
+
+def test_other_dtypes_are_refused_in_the_cpus_words() -> None:
+    with pytest.raises(NotImplementedError, match=re.escape("\"avg_pool3d_out_frame\" not implemented for 'Int'")):
+        torch.nn.functional.avg_pool3d(torch.ones(1, 1, 2, 2, 2, dtype=torch.int32, device=DEVICE), 2)
+
+
+FFT = """
+import sys, torch
+torch.manual_seed(0)
+x = torch.randn(4, 8)
+for line in sys.argv[1].split():
+    name, dtype = line.split(",")
+    half = (torch.complex(x, x.roll(1)) if dtype == "complex32" else x).to(getattr(torch, dtype))
+    arguments = () if name[-1] in "2n" else (8,)
+    actual = getattr(torch.fft, name)(half.cuda(), *arguments)
+    expected = getattr(torch.fft, name)(half.to(torch.complex64 if half.is_complex() else torch.float32), *arguments)
+    assert actual.dtype == (torch.complex32 if expected.is_complex() else torch.float16), line
+    assert torch.equal(actual.cpu().to(expected.dtype), expected.to(actual.dtype).to(expected.dtype)), line
+try:
+    torch.fft.fft(torch.ones(3, 5, dtype=torch.float16, device="cuda"))
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_fourier_transforms_in_half_precision_under_the_name_cuda() -> None:
+    calls = " ".join(f"{name.removeprefix('fft.')},{str(dtype).removeprefix('torch.')}" for name, dtype in TRANSFORMS)
+    expected = (
+        "cuFFT only supports dimensions whose sizes are powers of two when computing in half precision, but got a signal "
+        "size of[5]\n"
+    )
+    programs.python(FFT, calls, TORCH_OPENREG_AS="cuda", status=0, output=expected)
