@@ -109,6 +109,12 @@ VARIABLES: tuple[Variable, ...] = (
         "csrc/distributed/EngineChoice.cpp",
     ),
     _choice("OCCL_CHECK", ("1", "0"), "whether ranks compare what they call", "third_party/openreg/csrc/occl/plan.cpp"),
+    _choice(
+        "OCCL_MULTI_RANK_GPU_ENABLE",
+        ("0", "1"),
+        "whether several ranks may use one device",
+        "third_party/openreg/csrc/occl/plan.cpp",
+    ),
     Variable(
         "OCCL_HOSTID",
         "text",

@@ -123,6 +123,17 @@ std::exception_ptr CollectiveCall::explain(
   } catch (const c10::OutOfMemoryError&) {
     return exception;
   } catch (const occl::Error& error) {
+    if (error.code == occl::Error::Code::duplicateDevice) {
+      const char* const library = c10::openreg::identity.collectives;
+      return backend_error(
+          c10::str(
+              library,
+              " error: invalid usage. ",
+              error.what(),
+              ". Call set_device() with LOCAL_RANK before the first collective. Several ranks may use one device only "
+              "if "
+              "OCCL_MULTI_RANK_GPU_ENABLE=1."));
+    }
     if (error.keepsStep()) {
       return backend_error(error.what());
     }

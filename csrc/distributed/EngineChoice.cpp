@@ -91,7 +91,8 @@ std::shared_ptr<CollectiveEngine> choose_engine(const Ranks& group) {
 
 std::shared_ptr<CollectiveEngine> make_engine(
     const c10::intrusive_ptr<Store>& store, int rank, int size, std::chrono::milliseconds timeout) {
-  occl::checksHeaders(); // throws if OCCL_CHECK has a bad value
+  occl::checksHeaders(); // the two functions throw if their variables have bad values
+  occl::allowsSharedDevices();
   const MakeEngine make = engine_maker() != nullptr ? engine_maker() : &choose_engine;
   std::shared_ptr<CollectiveEngine> engine = make({store, rank, size, timeout, {}});
   return engine_wrapper() != nullptr ? engine_wrapper()(std::move(engine)) : engine;

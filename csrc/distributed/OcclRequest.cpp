@@ -2,6 +2,7 @@
 
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
+#include <occl_transport.h>
 
 #include <algorithm>
 #include <iterator>
@@ -41,6 +42,7 @@ occl::Header header_of(const CollectiveRequest& request) {
   const bool is_message = request.verb == Verb::send || request.verb == Verb::recv;
   occl::Header header{};
   header.sequence = request.sequence;
+  occl::setDevice(header, request.device);
   header.root = is_message ? -1 : request.root;
   header.verb = request.verb;
   header.dims = static_cast<uint8_t>(std::min<size_t>(request.shape.size(), 255));

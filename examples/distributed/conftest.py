@@ -21,7 +21,7 @@ def _run(
     variables: dict[str, str], rank: int, function: Callable[..., Any], arguments: tuple[Any, ...], answer: Connection
 ) -> None:
     os.environ.update(variables)
-    device = torch.device(torch.accelerator.current_accelerator().type, rank % torch.accelerator.device_count())
+    device = torch.device(torch.accelerator.current_accelerator().type, rank)
     torch.accelerator.set_device_index(device.index)
     dist.init_process_group(timeout=datetime.timedelta(seconds=60), device_id=device)
     try:
@@ -44,6 +44,7 @@ def ranks() -> Callable[..., dict[int, tuple[Any, str | None]]]:
             listener.bind(("127.0.0.1", 0))
             port = listener.getsockname()[1]
         group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
+        group["OPENREG_DEVICE_COUNT"] = str(size)
         readers, processes = [], []
         for rank in range(size):
             reader, writer = context.Pipe(duplex=False)

@@ -422,3 +422,19 @@ def detail() -> tuple[str, str]:
     x = ones(2)
     dist.all_reduce(x)
     return str(x.tolist()), error_of(lambda: dist.all_reduce(ones(2 + rank())))
+
+
+def calls_on_device_0() -> list[str]:
+    """The errors of calls that use the same device on both ranks. Checks that the group still works after them."""
+    shared = torch.ones(2, device="openreg:0")
+    calls: list[Callable[[], Any]] = [
+        lambda: dist.all_reduce(shared),
+        lambda: dist.all_gather([torch.empty_like(shared) for _ in range(size())], shared),
+        lambda: dist.broadcast(shared, 0),
+        lambda: dist.send(shared, 1) if rank() == 0 else dist.recv(shared, 0),
+    ]
+    errors = [error_of(call) for call in calls]
+    total = ones(2)
+    dist.all_reduce(total)
+    assert total.tolist() == [2, 2]
+    return errors

@@ -59,7 +59,11 @@ class Group:
         self.pipes: list[Connection] = []
         self.processes: list[programs.Program | subprocess.Popen[str]] = []
         for rank in range(size):
-            variables = {"PYTHONPATH": importing(__file__), "OCCL_HOSTID": str(rank * hosts // size)}
+            variables = {
+                "PYTHONPATH": importing(__file__),
+                "OCCL_HOSTID": str(rank * hosts // size),
+                "OPENREG_DEVICE_COUNT": str(max(size, 2)),
+            }
             with socket.socket(socket.AF_UNIX) as listener:
                 listener.bind("")  # the kernel chooses an address
                 listener.listen()

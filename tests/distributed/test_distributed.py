@@ -220,6 +220,10 @@ def run_group_of_one(**variables: str) -> Done:
     [
         ("OCCL_TRANSPORT", "OCCL_TRANSPORT is 'fast'. Set it to auto (the default), gloo or shm, or unset it."),
         ("OCCL_CHECK", "OCCL_CHECK is 'fast'. Set it to 1 (the default) or 0, or unset it."),
+        (
+            "OCCL_MULTI_RANK_GPU_ENABLE",
+            "OCCL_MULTI_RANK_GPU_ENABLE is 'fast'. Set it to 0 (the default) or 1, or unset it.",
+        ),
     ],
 )
 def test_a_wrong_setting_is_refused(variable: str, sentence: str) -> None:
@@ -228,7 +232,7 @@ def test_a_wrong_setting_is_refused(variable: str, sentence: str) -> None:
     assert f"ValueError: {sentence}" in result.stderr
 
 
-@pytest.mark.parametrize("name", ["OCCL_TRANSPORT", "OCCL_CHECK"])
+@pytest.mark.parametrize("name", ["OCCL_TRANSPORT", "OCCL_CHECK", "OCCL_MULTI_RANK_GPU_ENABLE"])
 def test_the_settings_are_those_of_the_table(name: str) -> None:
     (variable,) = [each for each in all_variables() if each.name == name]
     *results, refused = at_once(

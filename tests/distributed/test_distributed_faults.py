@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -612,3 +613,40 @@ def test_the_other_ranks_report_that_a_fault_has_killed_a_rank() -> None:
     group.processes[2].wait(600)
     assert group.processes[2].returncode == -signal.SIGKILL
     group.close()
+
+
+def duplicate(rank: int, other: int) -> str:
+    return (
+        "DistBackendError: OCCL error: invalid usage. Duplicate GPU detected : "
+        f"rank {rank} and rank {other} both on device 0. Call set_device() with LOCAL_RANK before the first collective. "
+        "Several ranks may use one device only if OCCL_MULTI_RANK_GPU_ENABLE=1."
+    )
+
+
+@pytest.mark.parametrize("transport", ["shm", "gloo"])
+def test_a_call_that_uses_one_device_on_two_ranks_fails_on_each_rank_that_gets_data(transport: str) -> None:
+    group = Group(2, environment={"OCCL_TRANSPORT": transport})
+    first, second = group.run(MODULE, "calls_on_device_0")
+    assert first == [duplicate(0, 1), duplicate(0, 1), NO_ERROR, NO_ERROR]
+    assert second == [duplicate(1, 0)] * 4
+    group.close()
+
+
+@pytest.mark.parametrize("allowed", ["by the setting", "on two hosts"])
+def test_two_ranks_may_use_one_device(allowed: str) -> None:
+    settings = {"OCCL_MULTI_RANK_GPU_ENABLE": "1"} if allowed == "by the setting" else {}
+    group = Group(2, environment=settings, hosts=1 if settings else 2)
+    assert group.run(MODULE, "calls_on_device_0") == [[NO_ERROR] * 4] * 2
+    group.close()
+
+
+def test_ranks_that_see_different_devices_under_one_index_use_different_devices() -> None:
+    program = """
+    import os, torch, torch.distributed as dist
+    dist.init_process_group("occl")
+    dist.all_reduce(total := torch.ones(1, device="openreg:0"))
+    print(total.item())
+    """
+    ranks = programs.variables_of_ranks(2)
+    visible = [partial(programs.python, program, OPENREG_VISIBLE_DEVICES=each["RANK"], **each) for each in ranks]
+    assert [(rank.stdout, rank.stderr) for rank in programs.at_once(*visible)] == [("2.0\n", "")] * 2

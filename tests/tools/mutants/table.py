@@ -342,6 +342,7 @@ OWN_TESTS = {
     "environment.TORCH_OPENREG_AUTOGRAD_THREADS": "package/test_environment.py::test_backward_may_run_on_autograds_threads",
     "environment.OCCL_TRANSPORT": "distributed/test_distributed.py::test_a_wrong_setting_is_refused",
     "environment.OCCL_CHECK": "distributed/test_distributed.py::test_a_wrong_setting_is_refused",
+    "environment.OCCL_MULTI_RANK_GPU_ENABLE": "distributed/test_distributed.py::test_a_wrong_setting_is_refused",
     "environment.OCCL_HOSTID": "distributed/test_distributed.py::test_ranks_with_different_hostids_cannot_share_memory",
     "reducer_timer.registration": "distributed/test_distributed_training.py::test_training_equals_that_on_one_device",
     "free_memory_callback.collect_shared":

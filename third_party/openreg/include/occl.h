@@ -103,6 +103,8 @@ struct Header {
   uint64_t sequence; // the same on all ranks; send and recv are numbered for each peer and direction
   uint64_t inlined;  // set by the transport: how many bytes of data are in the same message
   uint64_t total;    // set by the transport: how many bytes of data the receiver gets
+  uint64_t host;     // setDevice()
+  int32_t device;    // setDevice()
   int32_t root;      // -1 for send and recv
   Verb verb;
   uint8_t dims;
@@ -126,9 +128,10 @@ struct Request {
 class OPENREG_EXPORT Error : public std::runtime_error {
  public:
   enum class Code {
-    failed,   // a rank has exited or failed, or the transport is broken
-    mismatch, // the calls of two ranks do not match
-    aborted,  // the group was aborted
+    failed,          // a rank has exited or failed, or the transport is broken
+    mismatch,        // the calls of two ranks do not match
+    duplicateDevice, // two ranks use one device
+    aborted,         // the group was aborted
     timeout,
   };
 
@@ -136,7 +139,7 @@ class OPENREG_EXPORT Error : public std::runtime_error {
 
   // Whether the failure leaves the ranks in step, so that the next collective may begin.
   bool keepsStep() const {
-    return code == Code::mismatch || code == Code::aborted;
+    return code == Code::mismatch || code == Code::duplicateDevice || code == Code::aborted;
   }
 
   const Code code;

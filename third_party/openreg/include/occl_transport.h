@@ -42,6 +42,14 @@ class Deadline {
 // Whether ranks compare their headers: OCCL_CHECK. Throws std::invalid_argument if the variable has a bad value.
 OPENREG_EXPORT bool checksHeaders();
 
+// Whether several ranks of a group may use one device: OCCL_MULTI_RANK_GPU_ENABLE, as with NCCL. Throws
+// std::invalid_argument if the variable has a bad value.
+OPENREG_EXPORT bool allowsSharedDevices();
+
+// Sets which device of which host the rank uses: the physical device, whatever *_VISIBLE_DEVICES says. The other ranks
+// compare it, unless allowsSharedDevices(). Ranks with different values of OCCL_HOSTID are on different hosts.
+OPENREG_EXPORT void setDevice(Header& header, int device);
+
 // The header that a receiver compares with the header `sent`. For a recv, the result has the sequence number of `sent`,
 // because send and recv count their messages separately.
 OPENREG_EXPORT Header headerFor(const Request& request, const Header& sent);
@@ -49,7 +57,8 @@ OPENREG_EXPORT Header headerFor(const Request& request, const Header& sent);
 // Whether a receiver that has room for `room` bytes takes the message. `own` is headerFor(request, sent).
 OPENREG_EXPORT bool fits(const Header& own, const Header& sent, uint64_t room);
 
-// Throws an Error that describes both calls in the words of PyTorch's TORCH_DISTRIBUTED_DEBUG=DETAIL.
+// Throws an Error that describes both calls in the words of PyTorch's TORCH_DISTRIBUTED_DEBUG=DETAIL, or that says, in
+// NCCL's words, that both ranks use one device.
 [[noreturn]] OPENREG_EXPORT void throwMismatch(int rank, const Header& own, int otherRank, const Header& other);
 
 // ---- plans

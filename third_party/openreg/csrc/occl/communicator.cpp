@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <utility>
 
 namespace occl {
@@ -42,12 +43,15 @@ bool lives(int process) {
 // A text that is the same for all processes that see each other in /proc. With different values of
 // OCCL_HOSTID, ranks on one machine count as ranks of several hosts, as with NCCL_HOSTID.
 std::string hostIdentity() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  struct stat status{};
-  stat("/proc/self/ns/pid", &status);
+  static const std::string machine = [] {
+    std::string boot;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+    struct stat status{};
+    stat("/proc/self/ns/pid", &status);
+    return boot + "/" + std::to_string(status.st_ino) + "/";
+  }();
   const char* const id = std::getenv("OCCL_HOSTID");
-  return boot + "/" + std::to_string(status.st_ino) + "/" + (id == nullptr ? "" : id);
+  return machine + (id == nullptr ? "" : id);
 }
 
 std::string keyOf(const char* what, int rank) {
@@ -55,6 +59,14 @@ std::string keyOf(const char* what, int rank) {
 }
 
 } // namespace
+
+void setDevice(Header& header, int device) {
+  orDeviceProp properties;
+  if (!allowsSharedDevices() && orGetDeviceProperties(&properties, device) == orSuccess) {
+    header.host = std::hash<std::string>()(hostIdentity()) | 1; // 0: the ranks do not compare their devices
+    header.device = properties.pciBusID - 1;
+  }
+}
 
 Placement connect(const Bootstrap& bootstrap, int rank, int size) {
   // The hosts are not known yet, so there is room for a pipe to every rank.

@@ -26,25 +26,39 @@ std::string describe(const Header& header) {
   return text + ")";
 }
 
-// Whether the two headers can belong to one collective, or to one message. Does not compare sequence numbers, shapes or
-// byte counts.
+// The value of an environment variable that is 1 or 0.
+bool isSet(const char* name, bool byDefault) {
+  const char* value = std::getenv(name);
+  const std::string_view setting = value == nullptr || *value == '\0' ? (byDefault ? "1" : "0") : value; // empty: unset
+  if (setting != "0" && setting != "1") {
+    throw std::invalid_argument(
+        std::string(name) + " is '" + value + "'. Set it to " +
+        (byDefault ? "1 (the default) or 0" : "0 (the default) or 1") + ", or unset it.");
+  }
+  return setting == "1";
+}
+
+bool shareDevice(const Header& a, const Header& b) {
+  return a.host != 0 && a.host == b.host && a.device == b.device;
+}
+
+// Whether the two headers can belong to one collective, or to one message of two ranks. Does not compare sequence numbers,
+// shapes or byte counts.
 bool matches(const Header& a, const Header& b) {
   const bool sameCall = a.function == b.function || (a.verb == Verb::recv && b.verb == Verb::send);
-  return sameCall && a.dataType == b.dataType && a.reduceOp == b.reduceOp && a.root == b.root;
+  return sameCall && !shareDevice(a, b) && a.dataType == b.dataType && a.reduceOp == b.reduceOp && a.root == b.root;
 }
 
 } // namespace
 
 bool checksHeaders() {
-  static const bool checks = [] {
-    const char* value = std::getenv("OCCL_CHECK");
-    const std::string setting = value == nullptr || *value == '\0' ? "1" : value; // empty means unset
-    if (setting != "0" && setting != "1") {
-      throw std::invalid_argument("OCCL_CHECK is '" + setting + "'. Set it to 1 (the default) or 0, or unset it.");
-    }
-    return setting == "1";
-  }();
+  static const bool checks = isSet("OCCL_CHECK", true);
   return checks;
+}
+
+bool allowsSharedDevices() {
+  static const bool allows = isSet("OCCL_MULTI_RANK_GPU_ENABLE", false);
+  return allows;
 }
 
 Header headerFor(const Request& request, const Header& sent) {
@@ -60,6 +74,12 @@ bool fits(const Header& own, const Header& sent, uint64_t room) {
 }
 
 void throwMismatch(int rank, const Header& own, int otherRank, const Header& other) {
+  if (shareDevice(own, other)) {
+    throw Error(
+        Error::Code::duplicateDevice,
+        "Duplicate GPU detected : rank " + std::to_string(rank) + " and rank " + std::to_string(otherRank) +
+            " both on device " + std::to_string(own.device));
+  }
   throw Error(
       Error::Code::mismatch,
       "Detected mismatch between collectives on ranks. Rank " + std::to_string(rank) +
@@ -107,7 +127,7 @@ void checkPlans(int rank, const std::vector<Plan>& plans) {
   const int size = static_cast<int>(plans.size());
   const auto isKnown = [&](int other) { return !plans[other].sends.empty(); };
   for (int other = 0; other < size; ++other) {
-    if (isKnown(other) && !matches(plans[rank].header, plans[other].header)) {
+    if (other != rank && isKnown(other) && !matches(plans[rank].header, plans[other].header)) {
       throwMismatch(rank, plans[rank].header, other, plans[other].header);
     }
   }
