@@ -1,4 +1,4 @@
-"""The cells (an operator of OpInfo, a dtype) that only CUDA has, and that the device computes in a wider dtype."""
+"""The cells (an operator of OpInfo, a dtype) that only CUDA has, and that the device computes: most in a wider dtype."""
 
 from __future__ import annotations
 
@@ -34,9 +34,17 @@ TRANSFORMS = [
 ]
 
 
+# Computed by kernels of their own; attention under the name cuda only.
+OTHERS = [
+    *(("histc", dtype) for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)),
+    *(("torch.ops.aten._flash_attention_forward", dtype) for dtype in (half, bfloat16)),
+    *(("torch.ops.aten._efficient_attention_forward", dtype) for dtype in (half, bfloat16, torch.float32)),
+]
+
+
 def computed() -> dict[str, set[str]]:
     """The name of each operator in the tables of PyTorch -> the names of the dtypes."""
     found: dict[str, set[str]] = {}
-    for name, dtype in CELLS + TRANSFORMS:
+    for name, dtype in CELLS + TRANSFORMS + OTHERS:
         found.setdefault(name.replace(".", "_"), set()).add(str(dtype).removeprefix("torch."))
     return found
