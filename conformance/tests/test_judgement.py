@@ -235,8 +235,6 @@ print(_missing("autoload", "cpu"))
     assert python(code, tmp_path) == f"started started\n{missing}\n"
     facts = {"device": "npu", "import": "young:start"}
     assert 'loading.use("young:start")' in report.script("tensors/copies/there_and_back", facts, "It works.")
-    with pytest.raises(SystemExit):
-        main(["--device", "cpu", "--import", "young.py --now"])
 
 
 def test_a_device_without_a_profiler_does_not_offer_it() -> None:

@@ -466,6 +466,7 @@ def test_levels_are_numbers_and_ranges() -> None:
         ("--jobs", "many", "must be a number above 0 and below a million, not 'many'"),
         ("--timeout", "-1", "must be a number above 0 and below a million, not '-1'"),
         ("--timeout", "inf", "must be a number above 0 and below a million, not 'inf'"),
+        ("--import", "a.py --now", "must be MODULE or MODULE:FUNCTION, not 'a.py --now'"),
         ("--device", "npu:1", "must be a device type without an index, such as npu, not 'npu:1'"),
     ],
 )

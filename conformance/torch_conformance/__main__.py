@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--import",
         metavar="MODULE",
+        type=module,
         dest="imported",
         help="a module that registers the device, if `import torch` does not load it: MODULE, or MODULE:FUNCTION if a "
         "function of it must be called",
@@ -74,6 +75,13 @@ def device_type(text: str) -> str:
     """Refuses a device with an index: the kit chooses the devices of the type itself."""
     if not text.isidentifier():
         raise argparse.ArgumentTypeError(f"must be a device type without an index, such as npu, not {text!r}")
+    return text
+
+
+def module(text: str) -> str:
+    """Refuses what `loading.use` does not take."""
+    if not loading.TARGET.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"must be MODULE or MODULE:FUNCTION, not {text!r}")
     return text
 
 
@@ -197,22 +205,24 @@ def _prepare_outputs(options: argparse.Namespace) -> None:
         options.scripts.mkdir(parents=True, exist_ok=True)
 
 
+def print_chapter(name: str) -> int:
+    """Prints a chapter of the book. Returns the exit status."""
+    if (text := report.chapter_text(name)) is None:
+        print(f"torch_conformance: there is no docs/bring-up/{name}.md beside the kit", file=sys.stderr)
+        return 2
+    print(text)
+    return 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["compare"]:
         return compare.main(arguments[1:])
     options = parser().parse_args(arguments)
-    if options.imported:
-        try:
-            loading.use(options.imported)
-        except ValueError as error:
-            parser().error(f"argument --import: {error}")
     if options.chapter:
-        if (text := report.chapter_text(options.chapter)) is None:
-            print(f"torch_conformance: there is no docs/bring-up/{options.chapter}.md beside the kit", file=sys.stderr)
-            return 2
-        print(text)
-        return 0
+        return print_chapter(options.chapter)
+    if options.imported:
+        loading.use(options.imported)
     _import_checks()
     if not options.device and not options.list:
         parser().error("--device TYPE is needed, such as --device npu")

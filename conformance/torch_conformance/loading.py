@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 NAME = "torch_conformance_import"
+TARGET = re.compile(r"\w+(\.\w+)*(:\w+(\.\w+)*)?")
 
 _SOURCE = """
 def load():
@@ -32,11 +33,8 @@ def load():
 def use(target: str) -> None:
     """Makes `import torch` load ``target``: ``module``, or ``module:function`` if a function must be called, too.
 
-    Must be called before this process imports torch, unless only other processes need the backend. Raises ValueError if
-    ``target`` is neither form.
+    Must be called before this process imports torch, unless only other processes need the backend.
     """
-    if not re.fullmatch(r"\w+(\.\w+)*(:\w+(\.\w+)*)?", target):
-        raise ValueError(f"must be MODULE or MODULE:FUNCTION, not {target!r}")
     folder = Path(tempfile.mkdtemp(prefix="torch_conformance"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     module, _, function = target.partition(":")
