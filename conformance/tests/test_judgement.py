@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,6 +76,7 @@ def test_what_the_backend_does_not_override_is_not_offered(outcome: Outcome) -> 
     missing["detail"] = "torch.cpu has no no_such_function"
     assert outcome(lambda device: torch.cpu.no_such_function()) == missing  # type: ignore[attr-defined]
     assert outcome(lambda device: torch.nn.no_such_class())["result"] == "failed"  # type: ignore[attr-defined]
+    assert outcome(lambda device: textwrap.indent(torch.cpu, "  "))["result"] == "failed"  # type: ignore[arg-type]
 
 
 def test_the_report_ends_with_the_operators_that_checks_wait_for() -> None:

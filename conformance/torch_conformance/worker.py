@@ -47,16 +47,19 @@ def _statement(error: BaseException, file: str) -> str:
     return " ".join(text.split())[:300]
 
 
-def _lacks(error: BaseException, device: str) -> str:
-    """Why an error means that the backend lacks something optional, or the empty string.
+def _lacks(error: BaseException, device: str, file: str) -> str:
+    """Why an error means that the backend lacks something optional, or the empty string. ``file`` has the check.
 
     PyTorch raises NotImplementedError for a function of the hooks, of a generator or of an allocator that a backend
-    does not override. A module that lacks a function raises AttributeError.
+    does not override. A module that lacks a function which the check calls raises AttributeError. If PyTorch calls the
+    function, as torch.load calls torch.TYPE.device, programs fail, and so does the check.
     """
     import torch
 
     module = getattr(torch, torch.device(device).type, None)
-    if isinstance(error, AttributeError) and module is not None and error.obj is module:
+    *_, last = traceback.walk_tb(error.__traceback__)
+    called_here = last[0].f_code.co_filename == file
+    if isinstance(error, AttributeError) and called_here and module is not None and error.obj is module:
         return f"torch.{torch.device(device).type} has no {error.name}"
     if isinstance(error, NotImplementedError) and "Could not run" not in str(error):
         return _message(error).splitlines()[0]
@@ -91,7 +94,7 @@ def run_check(name: str, device: str) -> dict[str, Any]:
     except Exception as error:
         if operator := missing_operator(error):
             return {"result": "needs operator", "detail": f"needs operator {operator}", "operator": operator}
-        if reason := _lacks(error, device):
+        if reason := _lacks(error, device, file):
             return {"result": "not offered", "detail": reason}
         answer = {"result": "failed", "detail": _message(error), "traceback": traceback.format_exc()[-4000:]}
         return answer | ({"at": at} if (at := _statement(error, file)) and file != sweep.__file__ else {})
