@@ -120,6 +120,18 @@ def test_a_failure_tells_the_statement_and_the_cause(outcome: Outcome) -> None:
         same(torch.ones(2).as_subclass(Unreadable), torch.zeros(2))
 
 
+class Resized(torch.Tensor):
+    """A tensor whose memory was resized without its shape."""
+
+    def cpu(self) -> torch.Tensor:
+        return torch.ones(3)
+
+
+def test_a_shape_that_is_not_that_of_the_values_is_a_failure() -> None:
+    with pytest.raises(AssertionError, match=re.escape("and its copy on the CPU has ((3,), torch.float32)")):
+        same(torch.ones(0).as_subclass(Resized), torch.ones(3))
+
+
 def test_the_reason_of_an_abort_is_shown_before_its_stack() -> None:
     words = "".join(["  what():  no queue\n", *(f"frame #{n}: somewhere\n" for n in range(50))])
     code = f"import os, sys; sys.stderr.write({words!r}); sys.stderr.flush(); os.abort()"

@@ -56,6 +56,13 @@ strict_messages = False
 _REFUSALS = (RuntimeError, TypeError, ValueError, IndexError)
 
 
+def _on_the_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    found = tensor.detach().cpu()
+    said, is_so = (tuple(tensor.shape), tensor.dtype), (tuple(found.shape), found.dtype)
+    assert said == is_so, f"the tensor has the shape and dtype {said}, and its copy on the CPU has {is_so}"
+    return found
+
+
 def same(actual: Any, expected: Any, **tolerance: float) -> None:
     """Raises AssertionError unless ``actual`` has the shape, dtype and values of ``expected``.
 
@@ -63,7 +70,7 @@ def same(actual: Any, expected: Any, **tolerance: float) -> None:
     ``atol`` of `torch.testing.assert_close`. The tensors are compared on the CPU, so the device needs no operator for
     this. Synchronises.
     """
-    actual, expected = tree_map_only(torch.Tensor, lambda t: t.detach().cpu(), (actual, expected))
+    actual, expected = tree_map_only(torch.Tensor, _on_the_cpu, (actual, expected))
     try:
         torch.testing.assert_close(actual, expected, check_device=False, equal_nan=True, **tolerance)
     except RuntimeError as error:
