@@ -110,7 +110,7 @@ $(VENV)/.format: $(VENV)/.torch
 format: $(VENV)/.format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(CXX_FILES)
+	@$(BIN)/clang-format -i $(CXX_FILES) # quiet: the command names hundreds of files
 
 clean:
 	rm -rf build $(VENV)
