@@ -8,10 +8,14 @@ os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 from setuptools import setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension
 
-SOURCES = ["csrc/backend.cpp", "csrc/device.cpp", "csrc/operators.cpp"]
-# The second step. Each file works without the other, and registers what it contains.
-if os.environ.get("ABACUS_STEP") == "2":
-    SOURCES += ["csrc/step2/caching_allocator.cpp", "csrc/step2/fallback.cpp"]
+STEP = int(os.environ.get("ABACUS_STEP", "1"))
+SOURCES = ["csrc/device.cpp", "csrc/operators.cpp", "csrc/backend.cpp" if STEP < 3 else "csrc/step3/backend.cpp"]
+if STEP == 2:
+    SOURCES += ["csrc/step2/caching_allocator.cpp"]
+if STEP >= 2:
+    SOURCES += ["csrc/step2/fallback.cpp"]
+if STEP == 3:
+    SOURCES += ["csrc/step3/allocator.cpp", "csrc/step3/generator.cpp", "csrc/step3/queues.cpp"]
 
 setup(
     ext_modules=[

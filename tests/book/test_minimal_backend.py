@@ -57,8 +57,11 @@ def test_the_first_step_passes_its_own_tests_under_another_name(minimal: Path, f
     assert "52 passed" in passed(minimal / "tests", first_step)
 
 
-def test_the_second_step_passes_its_own_tests_under_another_name(minimal: Path, tmp_path: Path) -> None:
-    assert "58 passed" in passed(minimal / "tests", install(minimal, "2", tmp_path))
+@pytest.mark.parametrize(("step", "tests"), [("2", 58), ("3", 67)])
+def test_a_later_step_passes_its_own_tests_and_those_of_the_steps_before(
+    step: str, tests: int, minimal: Path, tmp_path: Path
+) -> None:
+    assert f"{tests} passed" in passed(minimal / "tests", install(minimal, step, tmp_path))
 
 
 def test_the_backend_in_python_passes_its_own_tests_under_another_name(tmp_path: Path) -> None:

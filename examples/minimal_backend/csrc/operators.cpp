@@ -78,6 +78,7 @@ Tensor as_strided(const Tensor& self, IntArrayRef size, IntArrayRef stride, std:
   return at::native::as_strided_tensorimpl(self, size, stride, offset);
 }
 
+// LITERALINCLUDE START: RESIZE
 // PyTorch resizes an `out` of the wrong size with this operator. The contents stay at the start of the memory.
 const Tensor& resize_(const Tensor& self, IntArrayRef size, std::optional<at::MemoryFormat> format) {
   c10::TensorImpl* const impl = self.unsafeGetTensorImpl();
@@ -100,6 +101,7 @@ const Tensor& resize_(const Tensor& self, IntArrayRef size, std::optional<at::Me
   }
   return self;
 }
+// LITERALINCLUDE END: RESIZE
 
 // torch.load() and copies of storages make tensors with these operators. The tensor must lie within the storage.
 Tensor& set_(Tensor& self, at::Storage source, int64_t offset, IntArrayRef size, IntArrayRef stride) {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from torch_abacus import _C
+
 
 # HARDWARE: ask the driver whether it finds a device, how many devices there are, and which device is current.
 def is_available() -> bool:
@@ -35,8 +37,9 @@ class device(torch.accelerator.device_index):
 # LITERALINCLUDE END: DEVICE
 
 
-def synchronize(device: object = None) -> None:
-    """Returns at once, because all work is done already. ``torch.cuda.synchronize`` waits for the work."""
+def synchronize(device: torch.device | str | int | None = None) -> None:
+    """Waits until the device has done all work. As ``torch.cuda.synchronize``."""
+    torch.accelerator.synchronize(device)
 
 
 def _is_in_bad_fork() -> bool:
@@ -48,5 +51,18 @@ def _is_in_bad_fork() -> bool:
     return False
 
 
+def get_amp_supported_dtype() -> list[torch.dtype]:
+    """No dtype: the device has no autocast. Checkpointing of activations asks, too."""
+    return []
+
+
 def manual_seed_all(seed: int) -> None:
-    """Does nothing, because no operator of the device draws random numbers. ``torch.manual_seed()`` calls it."""
+    """Sets the seed of the device's random numbers, if the device has any. ``torch.manual_seed()`` calls it."""
+    if hasattr(_C, "default_generator"):
+        _C.default_generator().manual_seed(seed)
+
+
+if hasattr(_C, "default_generator"):  # the third step
+    from torch_abacus.random import get_rng_state, set_rng_state  # noqa: F401
+
+    _initialized = True  # only with this name does a checkpoint of activations keep the state of the generator
