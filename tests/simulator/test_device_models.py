@@ -33,7 +33,13 @@ def test_the_promised_models_exist() -> None:
 @pytest.mark.parametrize("name", _models.names())
 def test_every_value_and_every_restriction_has_a_source(name: str) -> None:
     model = _models.find(name)
-    entries = [*model.properties.values(), *model.absent_dtypes, *model.missing_operators, *model.restrictions]
+    entries = [
+        *model.properties.values(),
+        *model.rates.values(),
+        *model.absent_dtypes,
+        *model.missing_operators,
+        *model.restrictions,
+    ]
     entries += [each for each in (model.tf32, model.nondeterminism_checks, model.only_operators) if each]
     assert entries and all(len(each["source"]) > 10 or each["source"] == "this project" for each in entries)
 
@@ -99,6 +105,24 @@ def test_a_user_can_write_a_model_file(tmp_path: Path) -> None:
         ('{"properties": []}', "has properties that are not an object of JSON"),
         ('{"about": 5}', "has an `about` that is not a text"),
         ('{"about": "a", "tf32": {}, "about": "b"}', "cannot be read: it has 'about' twice in one object"),
+        ('{"rates": {"flops_flat32": {"value": 1, "source": "me"}}}', "unknown rate 'flops_flat32'"),
+        ('{"rates": {"launch_time": {"value": 1}}}', "gives no source for the rate 'launch_time'"),
+        (
+            '{"rates": {"launch_time": {"value": -1, "source": "me"}}}',
+            "has -1 as the rate 'launch_time', which must be a number of seconds",
+        ),
+        (
+            '{"rates": {"memory_efficiency": {"value": 1.1, "source": "me"}}}',
+            "has 1.1 as the rate 'memory_efficiency', which must be a share above 0, up to 1",
+        ),
+        (
+            '{"rates": {"flops_float32": {"value": 0, "source": "me"}}}',
+            "has 0 as the rate 'flops_float32', which must be a number above 0",
+        ),
+        (
+            '{"rates": {"flops_float32": {"value": 1, "source": "me"}}}',
+            "has rates without memory_bandwidth, memory_eff",
+        ),
         ('{"tf32": {"value": "no", "source": "me"}}', "has 'no' as tf32, which must be true or false"),
         (
             '{"absent_dtypes": [{"dtype": "float65", "error": "TypeError", "message": "m", "source": "me"}]}',

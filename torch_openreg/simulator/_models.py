@@ -40,6 +40,25 @@ PROPERTIES = {  # the properties that a model may set, with their units; most ar
     "peer_access": "",
     "allocation_alignment": "bytes",
 }
+RATES = {  # what estimates of time are made of, with their units; see DeviceRates in csrc/simulator/dry/Clock.h
+    "flops_float64": "FLOP/s",
+    "flops_float32": "FLOP/s",
+    "flops_tf32": "FLOP/s",
+    "flops_float16": "FLOP/s",
+    "flops_bfloat16": "FLOP/s",
+    "flops_float8_e4m3fn": "FLOP/s",
+    "flops_float8_e5m2": "FLOP/s",
+    "memory_bandwidth": "B/s",
+    "memory_efficiency": "",
+    "matmul_efficiency": "",
+    "convolution_efficiency": "",
+    "attention_efficiency": "",
+    "attention_backward_efficiency": "",
+    "host_bandwidth": "B/s",
+    "peer_bandwidth": "B/s",
+    "kernel_latency": "s",
+    "launch_time": "s",
+}
 _SIZES = ((30, "GiB"), (10, "KiB"), (0, "bytes"))
 _FLAGS = ("is_integrated", "is_multi_gpu_board", "peer_access")
 RANGES = {
@@ -55,6 +74,7 @@ DTYPES = (
 )
 _ENTRIES = {  # kind of entry -> the words that an entry must have besides "source", and those that it may have
     "properties": (("value",), ()),
+    "rates": (("value",), ()),
     "tf32": (("value",), ()),
     "nondeterminism_checks": (("value",), ()),
     "only_operators": (("operators", "message"), ()),
@@ -63,7 +83,7 @@ _ENTRIES = {  # kind of entry -> the words that an entry must have besides "sour
     "restrictions": (("operators", "argument", "dtypes"), ("kernel", "message", "error", "when")),
 }
 _RESTRICTIONS = ("absent_dtypes", "missing_operators", "restrictions")
-_KEYS = ("about", "like", "properties", "tf32", "nondeterminism_checks", "only_operators", *_RESTRICTIONS)
+_KEYS = ("about", "like", "properties", "rates", "tf32", "nondeterminism_checks", "only_operators", *_RESTRICTIONS)
 
 
 @dataclass(frozen=True)
@@ -73,6 +93,7 @@ class Model:
     name: str
     about: str = ""
     properties: dict[str, dict[str, Any]] = field(default_factory=dict)  # name -> value, source
+    rates: dict[str, dict[str, Any]] = field(default_factory=dict)  # name -> value, source; empty: not known
     tf32: dict[str, Any] | None = None
     nondeterminism_checks: dict[str, Any] | None = None  # torch.use_deterministic_algorithms raises, as on CUDA
     only_operators: dict[str, Any] | None = None
@@ -193,15 +214,21 @@ def _read(path: str, name: str, readers: tuple[str, ...] = ()) -> Model:
         raise ValueError(f"The device model {path} cannot be read: {error}") from None
     _check(data, path)
     model = Model(name, data.get("about", ""))
+    parts = []
     for other in data.get("like", ()):
         part = _path_of(other, path)
         if part in (path, *readers):
             raise ValueError(f"The device model {path} is like itself: its `like` leads back to {part}.")
-        model = _joined(model, _read(part, other, (path, *readers)))
+        parts.append(_read(part, other, (path, *readers)))
+        model = _joined(model, parts[-1])
+    with_rates = [part for part in parts if part.rates]
+    rates = {**(with_rates[0].rates if len(with_rates) == 1 else {}), **data.get("rates", {})}
+    _check_rates(rates, path)
     own = Model(
         name,
         data.get("about", ""),
         data.get("properties", {}),
+        rates,
         data.get("tf32"),
         data.get("nondeterminism_checks"),
         data.get("only_operators"),
@@ -240,8 +267,8 @@ def _check(data: object, path: str) -> None:
         raise ValueError(f"The device model {path} has an `about` that is not a text.")
     if not _is_list(data.get("like", [])):
         raise ValueError(f'The device model {path} has a `like` that is not a list of names, such as ["cuda-a100"].')
-    for kind in ("properties", *_RESTRICTIONS):
-        shape = dict if kind == "properties" else list
+    for kind in ("properties", "rates", *_RESTRICTIONS):
+        shape = dict if kind in ("properties", "rates") else list
         if not isinstance(data.get(kind, shape()), shape):
             expected = "an object" if shape is dict else "a list"
             raise ValueError(f"The device model {path} has {kind} that are not {expected} of JSON.")
@@ -249,6 +276,10 @@ def _check(data: object, path: str) -> None:
         _check_word(word, PROPERTIES, "property", path)
         _check_entry("properties", each, f"the property {word!r}", path)
         _check_property(word, each["value"], path)
+    for word, each in data.get("rates", {}).items():
+        _check_word(word, RATES, "rate", path)
+        _check_entry("rates", each, f"the rate {word!r}", path)
+        _check_rate(word, each["value"], path)
     for kind in ("tf32", "nondeterminism_checks", "only_operators"):
         if kind in data:
             _check_entry(kind, data[kind], kind, path)
@@ -286,6 +317,22 @@ def _check_property(word: str, value: object, path: str) -> None:
         expected = f"a whole number from {least} to {most}"
     if not valid:
         raise ValueError(f"The device model {path} has {value!r} as the property {word!r}, which must be {expected}.")
+
+
+def _check_rate(word: str, value: object, path: str) -> None:
+    is_time, is_share = RATES[word] == "s", not RATES[word]
+    number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else -1
+    if not (number > 0 or (is_time and number == 0)) or (is_share and number > 1):
+        expected = "a share above 0, up to 1" if is_share else "a number of seconds" if is_time else "a number above 0"
+        raise ValueError(f"The device model {path} has {value!r} as the rate {word!r}, which must be {expected}.")
+
+
+def _check_rates(rates: dict[str, dict[str, Any]], path: str) -> None:
+    """Raises ValueError if an estimate of time would lack a rate. A dtype without a rate has that of float32."""
+    needed = [word for word in RATES if word == "flops_float32" or not word.startswith("flops_")]
+    missing = [word for word in needed if word not in rates]
+    if rates and missing:
+        raise ValueError(f"The device model {path} has rates without {', '.join(missing)}.")
 
 
 def _check_entry(kind: str, entry: object, what: str, path: str) -> None:
@@ -345,6 +392,7 @@ def _joined(first: Model, second: Model) -> Model:
         first.name,
         first.about,
         {**second.properties, **first.properties},
+        first.rates,  # those of several accelerators do not mix
         first.tf32 or second.tf32,
         first.nondeterminism_checks or second.nondeterminism_checks,
         first.only_operators or second.only_operators,

@@ -38,6 +38,9 @@ def show(model: _models.Model, sources: bool) -> None:
     print(f"{model.name}: {model.about}\n")
     for name, each in model.properties.items():
         print(f"  {name:<34}{_models.text(name, each['value'])}" + (f"\n      {each['source']}" if sources else ""))
+    for name, each in model.rates.items():
+        value = f"{each['value']:g} {_models.RATES[name]}".rstrip()
+        print(f"  {name:<34}{value}" + (f"\n      {each['source']}" if sources else ""))
     if model.tf32 and model.rounds_to_tf32:
         words = "rounded to TensorFloat-32 in convolutions, and in matrix products where the program allows it"
         print(f"  {'float32':<34}{words}" + (f"\n      {model.tf32['source']}" if sources else ""))
