@@ -19,7 +19,9 @@ SOURCES = ("csrc", "third_party/openreg/csrc", "torch_openreg/csrc")
 LOCKS = {
     ("csrc/profiler/ActivityRecorder.cpp", "mutex"): ("a list of threads' records", "ForkSafeMutex"),
     ("csrc/profiler/Utilization.cpp", "mutex"): ("a table", "of one call; _lazy_init() refuses"),
+    ("csrc/simulator/dry/Clock.cpp", "clock_mutex"): ("numbers and tables", "ForkSafeMutex"),
     ("csrc/simulator/dry/Contents.cpp", "host_mutex"): ("a table", "ForkSafeMutex"),
+    ("csrc/simulator/dry/Dry.cpp", "workspaces_mutex"): ("a table; memory is allocated outside", "ForkSafeMutex"),
     ("csrc/simulator/dry/Dry.cpp", "reads_mutex"): ("a table; Python is asked outside", "ForkSafeMutex"),
     ("csrc/simulator/sanitizer/HostAccess.cpp", "mutex"): (
         "a table; below it PyTorch's registry of operators",

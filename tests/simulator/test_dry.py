@@ -243,6 +243,21 @@ print([(read.how, read.count) for read in torch.openreg.dry.assumed_reads()])
     assert python(code, OPENREG_EXECUTION=execution) == "200.0 []\n[('item()', 1)]\n"
 
 
+def test_the_first_matrix_product_on_a_stream_allocates_the_workspace_of_the_model() -> None:
+    code = """
+x = torch.ones(512, 512, device=D)
+def allocated(fn):
+    before = torch.accelerator.memory_allocated()
+    fn()
+    return torch.accelerator.memory_allocated() - before
+print(allocated(lambda: x + x), allocated(lambda: x @ x), allocated(lambda: x @ x))
+with torch.Stream(D):
+    print(allocated(lambda: x @ x))
+"""
+    assert python(code, OPENREG_MODEL="cuda-h100") == f"0 {32 << 20} 0\n{32 << 20}\n"
+    assert python(code) == "0 0 0\n0\n"
+
+
 def dry(*arguments: str | Path, **settings: str) -> tuple[int, str, str]:
     done = programs.run(sys.executable, "-m", "torch_openreg", "dry", *arguments, **settings)
     return done.returncode, done.stdout, done.stderr
@@ -326,7 +341,7 @@ def answer_for(size: int, memory: int) -> tuple[dict[str, object], list[object]]
     """What the command's _run() returns for a program that allocates `size` bytes."""
     failed = {"line": "train.py:2 in step", "size": size, "free": memory} if size > memory else None
     used = {"index": 0, "total": memory, "peak_allocated": size, "peak_reserved": size, "alloc_retries": 0}
-    report = {"devices": [used], "out_of_memory": failed, "assumed": [], "error": None}
+    report = {"devices": [used], "out_of_memory": failed, "assumed": [], "error": None, "time": None}
     return command._answer(report, [], status=1 if failed else 0), []
 
 

@@ -39,6 +39,7 @@ PROPERTIES = {  # the properties that a model may set, with their units; most ar
     "device_count": "",
     "peer_access": "",
     "allocation_alignment": "bytes",
+    "matmul_workspace": "bytes",
 }
 RATES = {  # what estimates of time are made of, with their units; see DeviceRates in csrc/simulator/dry/Clock.h
     "flops_float64": "FLOP/s",

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <string_view>
@@ -19,6 +20,7 @@
 #include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegStorage.h"
 #include "simulator/InFront.h"
+#include "simulator/dry/Clock.h"
 #include "simulator/dry/Contents.h"
 #include "simulator/dry/Shapes.h"
 #include "simulator/dry/Undecided.h"
@@ -47,6 +49,32 @@ void note_read(const char* how) {
   }
   const std::lock_guard lock(reads_mutex);
   ++reads()[{std::move(line), how}];
+}
+
+// ---- The workspaces of matrix products
+
+std::atomic<size_t> matmul_workspace{0};
+c10::openreg::ForkSafeMutex workspaces_mutex;
+
+std::map<orStream_t, c10::Storage>& workspaces() {
+  static auto* const all = new std::map<orStream_t, c10::Storage>; // never freed, as CUDA's
+  return *all;
+}
+
+void keep_workspace(DeviceIndex device) {
+  if (matmul_workspace == 0) {
+    return;
+  }
+  const orStream_t stream = c10::openreg::getCurrentOpenRegStream(device).stream();
+  {
+    const std::lock_guard lock(workspaces_mutex);
+    if (workspaces().count(stream) > 0) {
+      return;
+    }
+  }
+  c10::Storage workspace(c10::openreg::make_storage(matmul_workspace, device)); // may call Python, so without the lock
+  const std::lock_guard lock(workspaces_mutex);
+  workspaces().emplace(stream, std::move(workspace));
 }
 
 // ---- What the schema of an operator says
@@ -126,7 +154,7 @@ bool has_large(const c10::IValue& value) {
 class Skipping final : public InFront {
  public:
   explicit Skipping(const c10::OperatorHandle& op)
-      : InFront(op), fills_(is_fill(op.schema().name())), traits_(traits_of(op.schema())) {
+      : InFront(op), fills_(is_fill(op.schema().name())), traits_(traits_of(op.schema())), cost_(op.schema()) {
     for (const c10::Argument& each : op.schema().returns()) {
       makes_results_ |= !each.alias_info();
     }
@@ -141,6 +169,10 @@ class Skipping final : public InFront {
     const Seen call = look_at(op, arguments);
     if (!call.has_contents) {
       return next_.callBoxed(op, keys, stack);
+    }
+    const CostOfCall cost(cost_, arguments);
+    if (cost_.is_matmul()) {
+      keep_workspace(call.device);
     }
     const bool is_absent = call.read == orContentsAbsent;
     if (is_absent || call.fills_large) {
@@ -158,6 +190,7 @@ class Skipping final : public InFront {
  private:
   struct Seen {
     bool has_contents = true; // every tensor of the device is one block of memory
+    DeviceIndex device = -1;  // of the first tensor; -1: the current device
     orContents read = orContentsKnown;
     bool fills_large = false; // a large tensor is written and not read
     bool may_have_large_results = false;
@@ -165,6 +198,7 @@ class Skipping final : public InFront {
 
   const bool fills_;
   const OperatorTraits& traits_;
+  const CostFormula cost_;
   bool makes_results_ = false;
   bool has_out_ = false;
 
@@ -185,6 +219,7 @@ class Skipping final : public InFront {
         if (!is_device_tensor(tensor)) {
           return;
         }
+        call.device = call.device < 0 ? tensor.device().index() : call.device;
         if (!openreg::has_contents(tensor)) {
           call.has_contents = false;
         } else if (is_only_written(argument)) {
@@ -290,26 +325,35 @@ class Skipping final : public InFront {
         made.push_back(results.back());
       }
     }
-    enter_scope(device, outputs, made);
+    enter_scope(device, op.schema(), arguments, outputs, made);
     torch::jit::drop(*stack, count);
     std::move(results.begin(), results.end(), std::back_inserter(*stack));
   }
 
   // Passes the kernel scope as the kernel would, so that profilers and the stream's order see the kernel, and writes
   // what stands for its results.
-  void enter_scope(DeviceIndex device, const torch::jit::Stack& outputs, const torch::jit::Stack& made) const {
-    using Written = std::pair<const torch::jit::Stack*, const torch::jit::Stack*>;
-    Written all{&outputs, &made};
+  void enter_scope(
+      DeviceIndex device,
+      const c10::FunctionSchema& schema,
+      ArrayRef<c10::IValue> arguments,
+      const torch::jit::Stack& outputs,
+      const torch::jit::Stack& made) const {
+    std::vector<std::pair<const c10::IValue*, unsigned>> all;
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const c10::Argument& argument = schema.arguments()[i];
+      const unsigned read = is_only_written(argument) ? 0 : orAccessRead;
+      all.emplace_back(&arguments[i], read | (is_output(argument) ? orAccessWrite : 0));
+    }
+    for (const c10::IValue& value : made) {
+      all.emplace_back(&value, orAccessWrite);
+    }
     const auto visit_operands = [](void* data, orOperandFn_t visit, void* context) {
-      const auto& [outputs, made] = *static_cast<const Written*>(data);
-      for (const auto* stack : {outputs, made}) {
-        for (const c10::IValue& value : *stack) {
-          for_each_tensor(value, [&](const Tensor& tensor) {
-            if (is_device_tensor(tensor)) {
-              c10::openreg::visit_tensor(*tensor.unsafeGetTensorImpl(), orAccessWrite, visit, context);
-            }
-          });
-        }
+      for (const auto& [value, access] : *static_cast<const decltype(all)*>(data)) {
+        for_each_tensor(*value, [&, access = access](const Tensor& tensor) {
+          if (is_device_tensor(tensor)) {
+            c10::openreg::visit_tensor(*tensor.unsafeGetTensorImpl(), access, visit, context);
+          }
+        });
       }
     };
     const SkippedKernel kernel(
@@ -355,6 +399,7 @@ class Copying final : public InFront {
     const c10::IValue* const arguments = stack->data() + stack->size() - count;
     const Tensor self = arguments[self_].toTensor(), source = arguments[1 - self_].toTensor();
     const bool to_device = is_device_tensor(self), from_device = is_device_tensor(source);
+    const bool non_blocking = !resizes_ && arguments[2].toBool();
     if (self.layout() != kStrided || source.layout() != kStrided || (to_device && !has_contents(self)) ||
         (from_device && !has_contents(source)) || resizes_ || self.numel() == 0) {
       return next_.callBoxed(op, keys, stack);
@@ -380,16 +425,22 @@ class Copying final : public InFront {
         source.sizes(),
         " in a copy");
     const c10::impl::ExcludeDispatchKeyGuard below(kHandled);
-    if (to_device) {
-      const SkippedKernel kernel(
-          c10::openreg::getCurrentOpenRegStream(self.device().index()).stream(),
-          {"aten::copy_", &visit_self, self.unsafeGetTensorImpl()});
-      if (is_small(self)) {
-        set_to_zero(self);
+    const auto stream = c10::openreg::getCurrentOpenRegStream((to_device ? self : source).device().index());
+    {
+      std::pair<Tensor, Tensor> tensors{self, source};
+      const SkippedKernel kernel(stream.stream(), {"aten::copy_", &visit_both, &tensors});
+      if (to_device) {
+        if (is_small(self)) {
+          set_to_zero(self);
+        }
+        set_contents(self, is_small(self) ? orContentsAssumed : orContentsAbsent);
+      } else if (!make_absent_on_host(self)) {
+        self.zero_();
       }
-      set_contents(self, is_small(self) ? orContentsAssumed : orContentsAbsent);
-    } else if (!make_absent_on_host(self)) {
-      self.zero_();
+    }
+    const bool with_host = !to_device || !from_device;
+    if (with_host && !(non_blocking && (to_device ? source : self).is_pinned())) {
+      stream.synchronize();
     }
     torch::jit::drop(*stack, count);
     stack->emplace_back(self);
@@ -399,12 +450,28 @@ class Copying final : public InFront {
   const size_t self_;
   const bool resizes_;
 
-  static void visit_self(void* self, orOperandFn_t visit, void* context) {
-    c10::openreg::visit_tensor(*static_cast<const TensorImpl*>(self), orAccessWrite, visit, context);
+  static void visit_both(void* tensors, orOperandFn_t visit, void* context) {
+    const auto& [self, source] = *static_cast<const std::pair<Tensor, Tensor>*>(tensors);
+    visit_any(self, orAccessWrite, visit, context);
+    visit_any(source, orAccessRead, visit, context);
+  }
+
+  // As visit_tensor(), but also of pageable memory.
+  static void visit_any(const Tensor& tensor, unsigned access, orOperandFn_t visit, void* context) {
+    if (is_device_tensor(tensor)) {
+      return c10::openreg::visit_tensor(*tensor.unsafeGetTensorImpl(), access, visit, context);
+    }
+    const orOperand bytes{tensor.const_data_ptr(), tensor.nbytes(), 0, nullptr, nullptr, access};
+    visit(&bytes, context);
   }
 };
 
 // ---- Values that the program reads
+
+// Waits as a call does that reads a value.
+void wait_for(const Tensor& tensor) {
+  c10::openreg::getCurrentOpenRegStream(tensor.device().index()).synchronize();
+}
 
 // _local_scalar_dense(self)
 class ReadingNumber final : public InFront {
@@ -420,6 +487,7 @@ class ReadingNumber final : public InFront {
     if (contents != orContentsAbsent) {
       return next_.callBoxed(op, keys, stack);
     }
+    wait_for(self);
     const ScalarType type = self.scalar_type();
     const Scalar zero = type == kBool ? Scalar(false) : isIntegralType(type, false) ? Scalar(0) : Scalar(0.0);
     stack->back() = zero;
@@ -444,6 +512,7 @@ class Comparing final : public InFront {
     if (contents != orContentsAbsent) {
       return next_.callBoxed(op, keys, stack);
     }
+    wait_for((*stack)[stack->size() - 2].toTensor());
     torch::jit::drop(*stack, 2);
     stack->emplace_back(false);
   }
@@ -487,6 +556,17 @@ class MakingEmpty final : public InFront {
     if (const Tensor& result = stack->back().toTensor(); has_contents(result)) {
       set_contents(result, is_small(result) ? orContentsKnown : orContentsAbsent);
     }
+  }
+};
+
+// _foreach operators: the device runs one kernel after another, and CUDA runs one for all tensors.
+class ForEach final : public InFront {
+ public:
+  using InFront::InFront;
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    const OneLaunch launch;
+    next_.callBoxed(op, keys, stack);
   }
 };
 
@@ -580,6 +660,8 @@ void start_dry(size_t limit) {
     });
     if (op && !is_own && can_be_skipped(*op)) {
       put_in_front<Skipping>(*op);
+    } else if (op && name.name.starts_with("aten::_foreach_") && op->hasComputedKernelForDispatchKey(identity.key)) {
+      put_in_front<ForEach>(*op);
     }
   }
   put_in_front_of<Copying>({"aten::copy_", "aten::_copy_from", "aten::_copy_from_and_resize"});
@@ -605,6 +687,10 @@ void start_dry(size_t limit) {
   start_to_observe_undecided();
   limit_of_small_tensors = limit;
   orDryStart();
+}
+
+void set_matmul_workspace(size_t bytes) {
+  matmul_workspace = bytes;
 }
 
 std::vector<AssumedRead> assumed_reads() {

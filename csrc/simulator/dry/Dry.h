@@ -25,6 +25,10 @@ namespace at::openreg {
 
 OPENREG_API void start_dry(size_t limit);
 
+// From now on, the first matrix product on each stream allocates a workspace of this size and keeps it, as cuBLAS does.
+// 0, the default: there is no workspace.
+OPENREG_API void set_matmul_workspace(size_t bytes);
+
 struct AssumedRead {
   std::string line; // of Python; empty: lines are not recorded
   std::string how;  // what read, or which values the host has instead of those of the program

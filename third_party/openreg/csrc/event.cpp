@@ -271,7 +271,9 @@ orError_t orEventElapsedTime(float* ms, orEvent_t start, orEvent_t end) {
           first->device,
           last->device);
     }
-    *ms = static_cast<float>(to - from) / 1e6f;
+    const auto simulated = simulatedEventTime.load();
+    *ms = simulated != nullptr ? static_cast<float>((simulated(end) - simulated(start)) * 1e3)
+                               : static_cast<float>(to - from) / 1e6f;
     return orSuccess;
   });
 }

@@ -118,4 +118,9 @@ inline void forget(uint64_t scheduled) {
 // Whether the host must be able to back the memory that orMalloc hands out. False: most of it is never touched.
 inline std::atomic<bool> hostBacksMemory{true};
 
+// ---- Time ----
+
+// Returns the time of an event's last record, in seconds; null: the events' times are those of the real clock.
+inline std::atomic<double (*)(orEvent_t)> simulatedEventTime{nullptr};
+
 } // namespace openreg

@@ -1,9 +1,11 @@
 #include "simulator/dry/Dry.h"
 
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include "Bindings.h"
 #include "simulator/RuntimeObserver.h"
+#include "simulator/dry/Clock.h"
 #include "simulator/transport/DryEngine.h"
 
 namespace py = pybind11;
@@ -25,10 +27,58 @@ void start_dry(size_t limit) {
   at::openreg::start_dry(limit);
 }
 
+// `peaks`: the operations per second of each dtype; None is TensorFloat-32. `efficiencies`: in the order of KernelClass.
+void start_clock(
+    const std::vector<std::pair<std::optional<at::ScalarType>, double>>& peaks,
+    const std::array<double, at::openreg::kKernelClasses>& efficiencies,
+    double memory_bandwidth,
+    double host_bandwidth,
+    double peer_bandwidth,
+    double kernel_latency,
+    double launch_time) {
+  at::openreg::DeviceRates rates;
+  for (const auto& [dtype, flops] : peaks) {
+    rates.peak_flops[dtype ? static_cast<size_t>(*dtype) : at::openreg::kTensorFloat32] = flops;
+  }
+  rates.flop_efficiency = efficiencies;
+  rates.memory_bandwidth = memory_bandwidth;
+  rates.host_bandwidth = host_bandwidth;
+  rates.peer_bandwidth = peer_bandwidth;
+  rates.kernel_latency = kernel_latency;
+  rates.launch_time = launch_time;
+  at::openreg::start_clock(rates);
+}
+
+py::dict clock_totals() {
+  const at::openreg::ClockTotals totals = at::openreg::clock_totals();
+  py::dict kernels;
+  for (const auto& [name, each] : totals.kernels) {
+    kernels[py::str(name)] = py::make_tuple(each.count, each.seconds, each.flops, each.bytes);
+  }
+  py::dict streams;
+  for (const auto& [number, each] : totals.streams) {
+    streams[py::int_(number)] = py::make_tuple(each.device, each.busy, each.idle_for_launch, each.idle_for_work);
+  }
+  py::dict found;
+  found["seconds"] = totals.now;
+  found["compute"] = totals.compute;
+  found["memory"] = totals.memory;
+  found["link"] = totals.link;
+  found["latency"] = totals.latency;
+  found["flops"] = totals.flops;
+  found["peak_seconds"] = totals.peak_seconds;
+  found["kernels"] = kernels;
+  found["streams"] = streams;
+  return found;
+}
+
 void add_dry(py::module_& module) {
   module.def("_dry_start", wrap_pybind_function(&start_dry));
   module.def("_dry_reads", wrap_pybind_function(&dry_reads));
   module.def("_dry_start_world", wrap_pybind_function(&c10d::openreg::start_dry_world));
+  module.def("_dry_set_matmul_workspace", wrap_pybind_function(&at::openreg::set_matmul_workspace));
+  module.def("_dry_start_clock", wrap_pybind_function(&start_clock));
+  module.def("_dry_clock", wrap_pybind_function(&clock_totals));
 }
 
 const Bindings dry_bindings(&add_dry);

@@ -7,17 +7,27 @@
 A device may then be larger than the host's memory: a kernel that reads a large tensor is skipped, and its results get
 memory that nobody touches. Small tensors, and integers that come from the host, have real values. A small result of a
 skipped kernel is zeros; such a value is *assumed*, and so is what is computed from it. ``python -m torch_openreg dry``
-runs a program in this way and says whether it fits."""
+runs a program in this way and says whether it fits.
+
+If the device model has rates (``python -m torch_openreg models cuda-h100``), time is simulated: each kernel takes the
+time that its floating-point operations and its bytes need at these rates. ``Event.elapsed_time()`` returns simulated
+time, and ``clock()`` says what it consists of. It is an estimate."""
 
 from __future__ import annotations
 
 import os
 from typing import NamedTuple
 
-from torch_openreg.simulator import _bindings as _C
-from torch_openreg.simulator._sizes import byte_count
+import torch
 
-__all__ = ["AssumedRead", "assumed_reads", "start"]
+from torch_openreg.simulator import _bindings as _C
+from torch_openreg.simulator import _models
+from torch_openreg.simulator._sizes import byte_count
+from torch_openreg.simulator.openreg import models
+
+__all__ = ["AssumedRead", "Clock", "KernelTime", "StreamTime", "assumed_reads", "clock", "start"]
+
+_running = False  # the simulated clock
 
 
 class AssumedRead(NamedTuple):
@@ -31,14 +41,124 @@ class AssumedRead(NamedTuple):
     """How often. It hides the method of tuples."""
 
 
+class KernelTime(NamedTuple):
+    """All kernels of one name."""
+
+    count: int  # type: ignore[assignment]
+    seconds: float
+    flops: float
+    bytes: float
+
+
+class StreamTime(NamedTuple):
+    """What a stream did from its first work to its last."""
+
+    device: int
+    busy: float
+    """Seconds in which kernels ran."""
+    idle_for_launch: float
+    """Seconds in which the stream had no work, because the host had not launched the next kernel yet."""
+    idle_for_work: float
+    """Seconds in which the next kernel waited for the work of another stream."""
+
+
+class Clock(NamedTuple):
+    """The simulated time: sums from the start of dry execution to now. Times are in seconds."""
+
+    seconds: float
+    """When the host and all devices are done with the work so far."""
+    compute: float
+    """Of the kernels that their floating-point operations bound."""
+    memory: float
+    """Of the kernels that the bandwidth of the device's memory bounds."""
+    link: float
+    """Of the copies between the host and a device, or between devices."""
+    latency: float
+    """What all kernels take besides their work."""
+    flops: float
+    """Floating-point operations of matrix products, convolutions and attention."""
+    peak_seconds: float
+    """What these operations would take at the peak of their dtypes. Divided by ``seconds``: the utilization."""
+    kernels: dict[str, KernelTime]
+    """By name."""
+    streams: dict[int, StreamTime]
+    """By number, in the order of their first work."""
+
+    def since(self, earlier: Clock) -> Clock:
+        """What was added since an ``earlier`` state of the clock. A kernel that did not run meanwhile is left out."""
+        kernels = {}
+        for name, row in self.kernels.items():
+            then = earlier.kernels.get(name, KernelTime(0, 0, 0, 0))
+            if row.count > then.count:
+                kernels[name] = KernelTime(
+                    row.count - then.count, row.seconds - then.seconds, row.flops - then.flops, row.bytes - then.bytes
+                )
+        streams = {}
+        for number, stream in self.streams.items():
+            before = earlier.streams.get(number, StreamTime(stream.device, 0, 0, 0))
+            streams[number] = StreamTime(
+                stream.device,
+                stream.busy - before.busy,
+                stream.idle_for_launch - before.idle_for_launch,
+                stream.idle_for_work - before.idle_for_work,
+            )
+        return Clock(
+            self.seconds - earlier.seconds,
+            self.compute - earlier.compute,
+            self.memory - earlier.memory,
+            self.link - earlier.link,
+            self.latency - earlier.latency,
+            self.flops - earlier.flops,
+            self.peak_seconds - earlier.peak_seconds,
+            kernels,
+            streams,
+        )
+
+
 def start(limit: int = 1 << 20) -> None:
-    """Starts dry execution of all devices of this process, until the process ends.
+    """Starts dry execution of all devices of this process, until the process ends. Also starts the simulated clock, if
+    the device model has rates: choose the model before.
 
     Tensors of more than ``limit`` bytes are not computed. To be called before large tensors are made. Raises
     RuntimeError if dry execution has started already, and ValueError if ``limit`` is 0. Does not synchronise.
     """
     _C._dry_start(limit)
     _C._record_launch_sites(True)  # type: ignore[attr-defined]
+    _C._dry_set_matmul_workspace(models.properties().get("matmul_workspace", 0))
+    if rates := models.rates():
+        _start_clock(rates)
+
+
+def _start_clock(rates: dict[str, float]) -> None:
+    global _running
+    peaks: list[tuple[torch.dtype | None, float]] = []
+    for name in _models.DTYPES:
+        if dtype := getattr(torch, name, None):
+            peaks.append((dtype, rates.get(f"flops_{name}", rates["flops_float32"])))
+    peaks.append((None, rates.get("flops_tf32", rates["flops_float32"])))
+    _C._dry_start_clock(
+        peaks,
+        [rates[f"{each}_efficiency"] for each in ("matmul", "convolution", "attention", "attention_backward")],
+        rates["memory_bandwidth"] * rates["memory_efficiency"],
+        rates["host_bandwidth"],
+        rates["peer_bandwidth"],
+        rates["kernel_latency"],
+        rates["launch_time"],
+    )
+    _running = True
+
+
+def clock() -> Clock | None:
+    """The simulated time so far. None if dry execution has not started, or if the device model has no rates.
+
+    Does not synchronise, and takes no simulated time.
+    """
+    if not _running:
+        return None
+    totals = _C._dry_clock()
+    kernels = {name: KernelTime(*row) for name, row in totals.pop("kernels").items()}
+    streams = {number: StreamTime(*row) for number, row in totals.pop("streams").items()}
+    return Clock(**totals, kernels=kernels, streams=streams)
 
 
 def assumed_reads() -> list[AssumedRead]:

@@ -83,6 +83,16 @@ def current() -> str | None:
     return None if _current is None else _current.name
 
 
+def properties() -> dict[str, Any]:
+    """The properties that the device model sets; empty without a model."""
+    return {} if _current is None else _current.numbers
+
+
+def rates() -> dict[str, float]:
+    """What the device model's rates are, by the names in ``_models.RATES``; empty if it has none."""
+    return {} if _current is None else {name: each["value"] for name, each in _current.rates.items()}
+
+
 def is_tf32_supported() -> bool:
     """Whether convolutions and, if the program allows it, matrix products of float32 use TensorFloat-32.
 

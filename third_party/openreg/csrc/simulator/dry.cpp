@@ -106,6 +106,10 @@ void orDryStart(void) {
   hostBacksMemory = false;
 }
 
+void orDrySetEventTime(orEventTimeFn_t timeOf) {
+  simulatedEventTime = timeOf;
+}
+
 void orDryMark(const void* devPtr, size_t size, orContents contents) {
   if (size > 0 && !isInBadFork()) {
     contentsMap().mark(addressOf(devPtr), addressOf(devPtr) + size, contents);

@@ -22,6 +22,11 @@ typedef enum orContents {
 /* From now on, the host need not be able to back the memory that orMalloc hands out. Lasts until the process ends. */
 OPENREG_EXPORT void orDryStart(void);
 
+/* From now on, orEventElapsedTime returns simulated time: the difference of the events' times, which `timeOf` returns in
+ * seconds. Lasts until the process ends. */
+typedef double (*orEventTimeFn_t)(orEvent_t event);
+OPENREG_EXPORT void orDrySetEventTime(orEventTimeFn_t timeOf);
+
 /* Notes what `size` bytes of device memory contain. */
 OPENREG_EXPORT void orDryMark(const void* devPtr, size_t size, orContents contents);
 

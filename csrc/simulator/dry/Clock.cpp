@@ -1,0 +1,296 @@
+#include "simulator/dry/Clock.h"
+
+#include <openreg_activity.h>
+#include <openreg_dry.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/OpenRegMutex.h"
+#include "simulator/ThreadOwned.h"
+#include "simulator/dry/Contents.h"
+
+namespace at::openreg {
+namespace {
+
+// ---- The bytes of a kernel
+
+enum class MemoryPlace { device, host, peer };
+
+struct OperandSize {
+  const void* data;
+  double bytes;
+  unsigned access;
+  MemoryPlace place;
+
+  double moved() const { // an operand that is read and written moves twice
+    return access == (orAccessRead | orAccessWrite) ? 2 * bytes : bytes;
+  }
+};
+
+struct ThreadWork {
+  CallCost cost;
+  uint64_t kernel = 0; // the id of the running kernel; 0: none
+  bool is_one_launch = false;
+  bool was_launched = false; // while is_one_launch
+  std::vector<OperandSize> operands;
+};
+thread_local constinit c10::openreg::ThreadOwned<ThreadWork> mine;
+
+MemoryPlace place_of(const void* data, int device) {
+  orPointerAttributes attributes;
+  if (orPointerGetAttributes(&attributes, data) != orSuccess || attributes.type != orMemoryTypeDevice) {
+    return MemoryPlace::host;
+  }
+  return attributes.device == device ? MemoryPlace::device : MemoryPlace::peer;
+}
+
+// Adds the operands that the activity names to those of the thread. A kernel names its results when it ends.
+void collect(const orActivity& activity) {
+  std::pair<std::vector<OperandSize>&, int> context{mine->operands, activity.device};
+  const auto add = [](const orOperand* operand, void* data) {
+    auto& [operands, device] = *static_cast<decltype(context)*>(data);
+    auto bytes = static_cast<double>(operand->itemSize);
+    for (int i = 0; i < operand->dims; ++i) {
+      bytes *= operand->strides[i] == 0 ? 1 : static_cast<double>(operand->sizes[i]); // an expanded dimension
+    }
+    const auto known = std::find_if(
+        operands.begin(), operands.end(), [&](const OperandSize& each) { return each.data == operand->data; });
+    if (known != operands.end()) {
+      known->bytes = std::max(known->bytes, bytes);
+      known->access |= operand->access;
+    } else if (operand->data) {
+      operands.push_back({operand->data, bytes, operand->access, place_of(operand->data, device)});
+    }
+  };
+  orActivityVisitOperands(&activity, add, &context);
+}
+
+// ---- The clocks
+
+struct StreamClock {
+  size_t number;
+  int device;
+  double end = 0;   // of all work so far
+  double ready = 0; // of what later work waits for on other streams
+  bool has_worked = false;
+  StreamTotals totals;
+};
+
+struct SimulatedClocks {
+  DeviceRates rates;
+  double host = 0;
+  std::map<orStream_t, StreamClock> streams;
+  std::map<const void*, double> events;
+  ClockTotals totals;
+
+  StreamClock& stream(const orActivity& activity) {
+    const StreamClock added{streams.size(), activity.device, 0, 0, false, {activity.device}};
+    return streams.try_emplace(activity.stream, added).first->second;
+  }
+
+  double end_of(int device) const {
+    double end = 0;
+    for (const auto& [handle, stream] : streams) {
+      end = stream.device == device ? std::max(end, stream.end) : end;
+    }
+    return end;
+  }
+};
+
+c10::openreg::ForkSafeMutex clock_mutex;
+std::atomic<bool> clock_runs{false};
+
+SimulatedClocks& clocks() {
+  static auto* const all = new SimulatedClocks; // a thread may use it while the process exits
+  return *all;
+}
+
+// What limits a kernel, and its time without the latency.
+std::pair<double, double ClockTotals::*> work_time(
+    const DeviceRates& rates, const CallCost& cost, const std::array<double, 3>& bytes) {
+  const double rate = rates.peak_flops[cost.precision] * rates.flop_efficiency[static_cast<size_t>(cost.kernel_class)];
+  const auto of = [&](MemoryPlace place) { return bytes[static_cast<size_t>(place)]; };
+  return std::max(
+      {std::pair{of(MemoryPlace::device) / rates.memory_bandwidth, &ClockTotals::memory},
+       std::pair{cost.flops > 0 ? cost.flops / rate : 0, &ClockTotals::compute},
+       std::pair{
+           of(MemoryPlace::host) / rates.host_bandwidth + of(MemoryPlace::peer) / rates.peer_bandwidth,
+           &ClockTotals::link}},
+      [](const auto& a, const auto& b) { return a.first < b.first; });
+}
+
+// Adds work with the thread's operands to the clock of its stream.
+void add_work(const orActivity& activity) {
+  ThreadWork& thread = *mine;
+  const std::string_view name(activity.name);
+  if (name.starts_with("occl:") || name == "aten::_local_scalar_dense") { // the host waits, and reads one number
+    return;
+  }
+  std::array<double, 3> bytes{};
+  double sum = 0;
+  for (const OperandSize& each : thread.operands) {
+    sum += each.bytes;
+  }
+  for (size_t i = 0; i < thread.operands.size(); ++i) {
+    OperandSize each = thread.operands[i];
+    if (i == 0 && thread.cost.looks_up) {
+      each.bytes = std::min(each.bytes, sum - each.bytes);
+    }
+    bytes[static_cast<size_t>(each.place)] += each.moved();
+  }
+  const CallCost cost = std::exchange(thread.cost, CallCost{.looks_up = thread.cost.looks_up});
+  const std::lock_guard lock(clock_mutex);
+  SimulatedClocks& all = clocks();
+  StreamClock& stream = all.stream(activity);
+  const bool is_part = thread.is_one_launch && std::exchange(thread.was_launched, true);
+  const double latency = is_part ? 0 : all.rates.kernel_latency;
+  all.host += is_part ? 0 : all.rates.launch_time;
+  const double start = std::max({stream.end, stream.ready, all.host});
+  if (stream.has_worked) {
+    const double for_work = std::max(stream.ready - stream.end, 0.0);
+    stream.totals.idle_for_work += for_work;
+    stream.totals.idle_for_launch += start - stream.end - for_work;
+  }
+  const auto [seconds, limit] = work_time(all.rates, cost, bytes);
+  const double busy = seconds + latency;
+  stream.has_worked = true;
+  stream.end = start + busy;
+  stream.totals.busy += busy;
+  ClockTotals& totals = all.totals;
+  totals.*limit += seconds;
+  totals.latency += latency;
+  totals.flops += cost.flops;
+  totals.peak_seconds += cost.flops > 0 ? cost.flops / all.rates.peak_flops[cost.precision] : 0;
+  KernelTotals& kernel = totals.kernels[activity.name];
+  ++kernel.count;
+  kernel.seconds += busy;
+  kernel.flops += cost.flops;
+  kernel.bytes += bytes[0] + bytes[1] + bytes[2];
+  const bool waits = std::any_of(thread.operands.begin(), thread.operands.end(), [](const OperandSize& each) {
+    orPointerAttributes attributes;
+    return each.place == MemoryPlace::host && orPointerGetAttributes(&attributes, each.data) == orSuccess &&
+           attributes.type == orMemoryTypeUnregistered;
+  });
+  if (waits) { // a copy from or to pageable memory
+    all.host = std::max(all.host, stream.end);
+  }
+}
+
+void note_event(const orActivity& activity) {
+  const std::string_view name(activity.name);
+  const std::lock_guard lock(clock_mutex);
+  SimulatedClocks& all = clocks();
+  if (name == "orEventRecord") {
+    const StreamClock& stream = all.stream(activity);
+    all.events[activity.object] = std::max({stream.end, stream.ready, all.host});
+  } else if (name == "orEventDestroy") {
+    all.events.erase(activity.object);
+  } else if (const auto event = all.events.find(activity.object); event == all.events.end()) {
+    return; // never recorded: nothing waits
+  } else if (name == "orStreamWaitEvent") {
+    StreamClock& stream = all.stream(activity);
+    stream.ready = std::max(stream.ready, event->second);
+  } else if (name == "orEventSynchronize" || name == "orNoteWait") {
+    all.host = std::max(all.host, event->second);
+  }
+}
+
+// The host waits for a stream, or for a device.
+void note_wait(const orActivity& activity) {
+  const std::string_view name(activity.name);
+  const std::lock_guard lock(clock_mutex);
+  SimulatedClocks& all = clocks();
+  if (name == "orDeviceSynchronize") {
+    all.host = std::max(all.host, all.end_of(activity.device));
+  } else if (
+      activity.stream && (name == "orStreamSynchronize" || name == "orNoteWait" || name == "orMemcpy" ||
+                          name == "orMemset" || name == "orMemcpyWithStream")) {
+    all.host = std::max(all.host, all.stream(activity).end);
+  }
+}
+
+void observe(const orActivity* activity, void*) {
+  const bool ends = activity->phase != orActivityBegin;
+  if (activity->kind == orActivityLaunch) {
+    mine->operands.clear();
+    collect(*activity);
+    add_work(*activity);
+  } else if (activity->kind == orActivityKernel) {
+    if (!ends && activity->correlation == 0 && orKernelDepth() == 1) {
+      mine->kernel = activity->id;
+      mine->operands.clear();
+    } else if (activity->id != mine->kernel) {
+      return;
+    }
+    collect(*activity);
+    if (ends && !activity->failed) {
+      add_work(*activity);
+    }
+  } else if (activity->object) {
+    note_event(*activity);
+  } else if (ends) {
+    note_wait(*activity);
+  }
+}
+
+double event_time(orEvent_t event) {
+  const std::lock_guard lock(clock_mutex);
+  const auto found = clocks().events.find(event);
+  return found == clocks().events.end() ? 0 : found->second;
+}
+
+} // namespace
+
+void start_clock(const DeviceRates& rates) {
+  TORCH_CHECK(dry_limit() > 0, "Dry execution has not started.");
+  TORCH_CHECK(!clock_runs.exchange(true), "The simulated clock has started already.");
+  clocks().rates = rates;
+  orSubscriber_t subscriber = nullptr;
+  OPENREG_CHECK(orActivitySubscribe(
+      &subscriber,
+      &observe,
+      nullptr,
+      orActivityKernel | orActivityLaunch | orActivityCall | orActivitySynchronization | orActivityHandle));
+  orDrySetEventTime(&event_time);
+}
+
+ClockTotals clock_totals() {
+  const std::lock_guard lock(clock_mutex);
+  const SimulatedClocks& all = clocks();
+  ClockTotals totals = all.totals;
+  totals.now = all.host;
+  for (const auto& [handle, stream] : all.streams) {
+    totals.now = std::max(totals.now, stream.end);
+    totals.streams.emplace(stream.number, stream.totals);
+  }
+  return totals;
+}
+
+OneLaunch::OneLaunch() {
+  mine->is_one_launch = true;
+  mine->was_launched = false;
+}
+
+OneLaunch::~OneLaunch() {
+  mine->is_one_launch = false;
+}
+
+CostOfCall::CostOfCall(const CostFormula& formula, ArrayRef<c10::IValue> arguments) {
+  if (clock_runs.load(std::memory_order_relaxed)) {
+    outer_ = std::exchange(mine->cost, formula(arguments));
+  }
+}
+
+CostOfCall::~CostOfCall() {
+  if (clock_runs.load(std::memory_order_relaxed)) {
+    mine->cost = outer_;
+  }
+}
+
+} // namespace at::openreg
