@@ -324,8 +324,8 @@ def course(device: Device, view: str) -> str:
     )
 
 
-def page(devices: Sequence[Device]) -> str:
-    """The page, which needs no other file."""
+def page(devices: Sequence[Device], more: str = "") -> str:
+    """The page, which needs no other file. ``more`` is HTML that it ends with."""
     body = []
     for device in devices:
         body.append(f"<h2>Device {device.index}</h2>")
@@ -336,7 +336,7 @@ def page(devices: Sequence[Device]) -> str:
                 body.append(course(device, view))
         body.append("<h3>Segments and their holes at the end</h3>")
         body.append(_segments(device) or "<p>None.</p>")
-    return _page.page("Device memory", "\n".join(body), style=STYLE)
+    return _page.page("Device memory", "\n".join([*body, more]), style=STYLE)
 
 
 class _Unpickler(pickle.Unpickler):

@@ -15,6 +15,7 @@ from typing import Any
 
 from torch_openreg._cli import memory
 from torch_openreg._cli.memory import size
+from torch_openreg.simulator._cli import _dry_time
 from torch_openreg.simulator._models import find as find_model
 from torch_openreg.simulator._options import add_options, command_of, program_parser
 from torch_openreg.simulator._sizes import byte_count
@@ -40,7 +41,7 @@ def _answer(report: dict[str, Any], devices: Sequence[memory.Device], status: in
         "out_of_memory_at": failed["line"] if failed else None,
         "out_of_memory_text": None,
         "error": None,
-        "step_seconds": None,  # there is no estimate of time yet
+        **_dry_time.estimate(report["time"]),
         "assumed": report["assumed"],
         "categories": {},
         "lines": [],
@@ -94,6 +95,7 @@ def table(answer: dict[str, Any]) -> list[str]:
         lines += [f"  {size(total):>10}  {name}" for name, total in answer["categories"].items()]
         lines.append("By line of Python:")
         lines += [f"  {size(total):>10}  {line}" for line, total in answer["lines"]]
+    lines += _dry_time.lines(answer)
     if assumed := answer["assumed"]:
         count = sum(each["count"] for each in assumed)
         lines.append(f"Values that were not computed, and are zeros ({count}):")
@@ -274,6 +276,6 @@ def main(argv: Sequence[str]) -> int:
     if options.json:
         Path(options.json).write_text(json.dumps(answer, indent=1) + "\n")
     if options.html:
-        Path(options.html).write_text(memory.page(devices))
+        Path(options.html).write_text(memory.page(devices, _dry_time.section(answer)))
     print("\n".join(table(answer) if len(answers) == 1 else compared(answers)))
     return 0 if fits else 1

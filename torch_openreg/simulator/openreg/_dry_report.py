@@ -10,16 +10,21 @@ import atexit
 import json
 import os
 import sys
+import weakref
 from types import FrameType, TracebackType
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torch_openreg import _C
 from torch_openreg.openreg import dry, memory
 from torch_openreg.simulator.check._own import is_own
 
 _report: dict[str, Any] = {"error": None, "out_of_memory": None}
+_step_ends: list[float] = []  # in simulated seconds
+_around_steps: list[dry.Clock] = []  # after the first step, and after the last one
+_optimizer: weakref.ref[torch.optim.Optimizer] | None = None  # the first that made a step
 
 
 def _place(frame: FrameType | None) -> str:
@@ -40,9 +45,32 @@ def _note_out_of_memory(device: int, size: int, total: int, free: int) -> None:
         _report["out_of_memory"] = {"line": _place(sys._getframe(1)), "size": size, "free": free}
 
 
+def _note_step(optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+    """A step of the program ends with a step of its optimizer: of the first one, if it has several."""
+    global _optimizer
+    _optimizer = _optimizer or weakref.ref(optimizer)
+    if _optimizer() is optimizer and (now := dry.clock()):
+        _step_ends.append(now.seconds)
+        _around_steps[1:] = [now]
+
+
+def _time() -> dict[str, Any] | None:
+    """The script's simulated time and that of its steps. None: the device model has no rates."""
+    total = dry.clock()
+    if total is None:
+        return None
+    steps = _around_steps[1].since(_around_steps[0]) if len(_step_ends) > 1 else None
+    return {
+        "step_ends": _step_ends,
+        "total": total._asdict(),
+        "steps": steps and steps._asdict(),
+    }
+
+
 def start(folder: str) -> None:
     memory._record_memory_history(stacks="python", context="alloc")
     memory._attach_out_of_memory_observer(_note_out_of_memory)
+    register_optimizer_step_post_hook(_note_step)
     previous = sys.excepthook
 
     def note(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
@@ -70,6 +98,7 @@ def start(folder: str) -> None:
                     )
             memory._dump_snapshot(os.path.join(folder, "snapshot.pickle"))
         _report["devices"] = devices
+        _report["time"] = _time()
         _report["assumed"] = [each._asdict() for each in dry.assumed_reads()]
         with open(os.path.join(folder, "report.json"), "w") as file:
             json.dump(_report, file)
