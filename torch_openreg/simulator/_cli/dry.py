@@ -209,8 +209,7 @@ def _range(text: str) -> tuple[str, int, int]:
     return found[1], int(found[2]), int(found[3])
 
 
-def main(argv: Sequence[str]) -> int:
-    """Returns 0 if the program fits, 1 if it does not or fails, 2 for wrong usage."""
+def _parser() -> argparse.ArgumentParser:
     parser = program_parser(
         "dry",
         "Runs a program without computing on large tensors, and says whether it fits on the device.",
@@ -249,6 +248,12 @@ def main(argv: Sequence[str]) -> int:
         help="with --world: the rank (default: 0); all: each rank in turn; worst: the same, without the program's output",
     )
     add_options(parser, ("as", "device-count", "memory"))
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns 0 if the program fits, 1 if it does not or fails, 2 for wrong usage."""
+    parser = _parser()
     options = parser.parse_args(argv)
     is_rank = options.rank.isascii() and options.rank.isdigit() and int(options.rank) < (options.world or 1)
     if not is_rank and options.rank not in ("all", "worst"):

@@ -258,4 +258,5 @@ def _run_until_told(told: Path, rank: int) -> None:
         )
 
 
-start(int(os.environ["OPENREG_DRY_WORLD"]), int(os.environ.get("RANK", "0")))
+if _size := os.environ.get("OPENREG_DRY_WORLD", "").strip():
+    start(int(_size), int(os.environ.get("RANK", "0")))
