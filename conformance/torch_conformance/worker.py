@@ -43,6 +43,8 @@ def _statement(error: BaseException, file: str) -> str:
     found = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt) and node.lineno <= number]
     # Of the statements around the line, the innermost one begins last.
     around = [node for node in found if number <= (node.end_lineno or node.lineno)]
+    if not around:  # the file has changed since it was imported
+        return ""
     text = ast.get_source_segment(source, max(around, key=lambda node: (node.lineno, node.col_offset))) or ""
     return " ".join(text.split())[:300]
 
