@@ -159,12 +159,12 @@ struct Range {
   int64_t begin, size;
 };
 
-struct Sequence {
+struct AttendedSequence {
   Range query, key;
 };
 
 struct Sequences {
-  std::vector<Sequence> all;
+  std::vector<AttendedSequence> all;
   int64_t left, right; // how far a query sees to each side of its own position; -1: to the end
 };
 
@@ -209,7 +209,7 @@ Sequences sequences_of(
   }
   TORCH_CHECK(queries.size() == keys.size(), "cum_seq_q and cum_seq_k must have the same number of sequences");
   for (size_t i = 0; i < queries.size(); ++i) {
-    Sequence each{queries[i], keys[i]};
+    AttendedSequence each{queries[i], keys[i]};
     const int64_t blind =
         each.key.size == 0 ? each.query.size : each.query.size - each.key.size - std::max<int64_t>(sequences.right, 0);
     if (each.key.size == 0 || (sequences.right >= 0 && blind > 0)) {
@@ -224,7 +224,7 @@ Sequences sequences_of(
 }
 
 // What the queries of a sequence see, as a mask that is added. nullopt: everything.
-std::optional<Tensor> mask_of(const Sequences& sequences, const Sequence& sequence, const Tensor& query) {
+std::optional<Tensor> mask_of(const Sequences& sequences, const AttendedSequence& sequence, const Tensor& query) {
   if (sequences.left < 0 && sequences.right < 0) {
     return std::nullopt;
   }
@@ -305,7 +305,7 @@ struct FlashForward : at::_ops::_flash_attention_forward {
     Tensor logsumexp = at::full({queries.size(1), queries.size(0)}, kInfinity, query.options().dtype(kFloat));
     const Sequences sequences =
         sequences_of(query, key, cum_seq_q, cum_seq_k, is_causal, window_size_left, window_size_right, seqused_k);
-    for (const Sequence& each : sequences.all) {
+    for (const AttendedSequence& each : sequences.all) {
       auto [result, sums] = at::_scaled_dot_product_flash_attention_for_cpu(
           part(queries, each.query),
           part(keys, each.key),
@@ -359,7 +359,7 @@ struct FlashBackward : at::_ops::_flash_attention_backward {
     Tensor grad_value = at::zeros_like(values, MemoryFormat::Contiguous);
     const Sequences sequences =
         sequences_of(query, key, cum_seq_q, cum_seq_k, is_causal, window_size_left, window_size_right, std::nullopt);
-    for (const Sequence& each : sequences.all) {
+    for (const AttendedSequence& each : sequences.all) {
       auto [of_query, of_key, of_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
           part(grads, each.query),
           part(queries, each.query),
