@@ -5,6 +5,7 @@
 #include <c10/util/ScopeExit.h>
 #include <openreg_activity.h>
 #include <openreg_launch.h>
+#include <openreg_progress.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <algorithm>
@@ -156,6 +157,7 @@ WorkOCCL::~WorkOCCL() {
 }
 
 bool WorkOCCL::isCompleted() {
+  orEventQuery(event_); // lets a device run that only runs what is asked for: a program may poll
   bool done;
   {
     const std::lock_guard lock(state_->mutex);
@@ -234,6 +236,7 @@ bool WorkOCCL::wait(std::chrono::milliseconds timeout) {
   const bool blocks = blocks_ || timeout != kNoTimeout;
   wait_on_stream(/*raises=*/!blocks);
   if (timeout != kNoTimeout) {
+    OPENREG_CHECK(orEventFlush(event_));
     std::unique_lock lock(state_->mutex);
     const bool done = state_->changed.wait_for(lock, timeout, [&] { return state_->done; });
     lock.unlock();

@@ -1,6 +1,7 @@
 #include "simulator/Poison.h"
 
 #include <c10/util/env.h>
+#include <openreg_progress.h>
 
 #include <cstring>
 
@@ -34,7 +35,7 @@ orEvent_t queue_poison(void* address, size_t size, Stream stream) {
   const UnsafeCalls unsafe;
   const orEvent_t event = create_event(stream);
   OPENREG_CHECK(orEventRecord(event, queue));
-  if (orEventQuery(event) == orErrorNotReady) {
+  if (orEventPeek(event) == orErrorNotReady) {
     return event;
   }
   orEventDestroy(event);

@@ -2,8 +2,8 @@
 
 import os
 
-# The variable must be set before the device starts. Queued work is then delayed at random, and the destination of a
-# copy is NaN until the copy is done.
+# The variable must be set before the device starts. Queued work then runs only when the host waits for it, and the
+# pinned destination of a copy is NaN until the copy is done.
 os.environ.setdefault("OPENREG_EXECUTION", "chaos")
 
 import torch

@@ -13,7 +13,7 @@ import pytest
 from programs import COMPILER, Done, Run
 
 ROOT = Path(__file__).parents[2]
-# chaos queues all kernels, as async does, and delays them.
+# chaos queues all kernels, as async does, and runs them late.
 MODES = pytest.mark.parametrize("mode", ["inline", "chaos"])
 
 

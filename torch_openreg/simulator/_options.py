@@ -26,7 +26,7 @@ OPTIONS: tuple[tuple[str, str, Allowed, str], ...] = (
     ("device-count", "OPENREG_DEVICE_COUNT", range(1, 65), "the number of simulated devices (default: 2)"),
     ("memory", "OPENREG_DEVICE_MEMORY", "SIZE", "the memory of each device, such as 512M (default: 16G)"),
     ("execution", "OPENREG_EXECUTION", ("inline", "async", "chaos"), "when queued operators run (default: inline)"),
-    ("seed", "OPENREG_CHAOS_SEED", range(2**64), "the seed of the delays in the mode chaos (default: 0)"),
+    ("seed", "OPENREG_CHAOS_SEED", range(2**64), "the seed of the order of work in the mode chaos (default: 0)"),
     ("poison", "OPENREG_POISON", ("0", "1"), "1: fresh and freed memory holds NaN (default: 0)"),
     (
         "fallback",

@@ -3,6 +3,7 @@
 #include <c10/core/impl/GPUTrace.h>
 #include <openreg_activity.h>
 #include <openreg_graph.h>
+#include <openreg_progress.h>
 
 #include <algorithm>
 #include <utility>
@@ -368,7 +369,7 @@ std::vector<Block*> BlockEvents::take_finished() {
   std::vector<Block*> finished;
   std::erase_if(events_, [&](const auto& entry) {
     const auto [event, block] = entry;
-    if (orEventQuery(event) == orErrorNotReady) {
+    if (orEventPeek(event) == orErrorNotReady) {
       return false;
     }
     orEventDestroy(event);

@@ -6,6 +6,7 @@
 #include <map>
 
 #include <openreg_activity.h>
+#include <openreg_progress.h>
 
 #include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegMutex.h"
@@ -76,7 +77,7 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<Stream, HostEvent>
   }
 
   bool query_event(HostEvent& event) override {
-    return orEventQuery(event.handle) != orErrorNotReady;
+    return orEventPeek(event.handle) != orErrorNotReady;
   }
 
   Stream get_current_stream() const override {

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <functional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -26,16 +27,10 @@ constexpr std::chrono::seconds kLongestFork{1};
 
 constexpr std::array<const char*, kEngines> kThreadNames = {"openreg compute", "openreg copy", "openreg host"};
 
-// Takes the ready stream with the most urgent priority; if several have it, the first of them. In orExecutionChaos
-// takes any ready stream.
+// Takes the ready stream with the most urgent priority; if several have it, the first of them.
 StreamPtr takeReady(EngineState& engine) {
-  auto next = engine.ready.begin();
-  if (isChaos()) {
-    next += static_cast<std::ptrdiff_t>(randomSchedule->choose(engine.ready.size()));
-  } else {
-    next = std::min_element(
-        engine.ready.begin(), engine.ready.end(), [](auto& a, auto& b) { return a->priority < b->priority; });
-  }
+  const auto next = std::min_element(
+      engine.ready.begin(), engine.ready.end(), [](auto& a, auto& b) { return a->priority < b->priority; });
   StreamPtr stream = std::move(*next);
   engine.ready.erase(next);
   return stream;
@@ -130,12 +125,6 @@ void runEngine(EngineState& engine) {
       std::unique_lock lock(scheduler->mutex);
       noteStopped(engine);
       waitForWork(engine, lock, hasWorked);
-      if (isChaos()) { // before takeReady(): meanwhile more streams become ready to choose from
-        lock.unlock();
-        randomSchedule->pause();
-        lock.lock();
-        waitForWork(engine, lock, hasWorked); // returns at once, unless the process exits or forks
-      }
       engine.running = true;
       stream = takeReady(engine);
       work = std::get<Work>(stream->queue.front());
@@ -247,9 +236,6 @@ void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
     const orKernel what{work.what.name, nullptr, nullptr}; // the work may have deleted its data
     tellEnd(kind, stream->device, told, what, id, running.exception != nullptr);
   }
-  if (isChaos()) {
-    randomSchedule->pause();
-  }
 }
 
 // Starts work that another thread will complete.
@@ -272,6 +258,7 @@ void begin(const StreamPtr& stream, const Work& work, uint64_t count) {
     }
     completion = deferredWork().add(std::make_shared<Deferred>(Deferred{stream, count, work.what, id, work.scheduled}));
     stream->holder = nullptr; // whoever waits for the stream does not wait for this thread
+    beginDeferred(stream);
     work.deferred(work.data, completion);
   } catch (const abi::__forced_unwind&) {
     throw; // as in execute()
@@ -291,13 +278,11 @@ bool complete(orCompletion_t completion, std::exception_ptr exception) {
     const orKernel told{work->what.name, nullptr, nullptr};
     tellEnd(orActivityKernel, work->stream->device, work->stream->handle, told, work->id, exception != nullptr);
   }
-  if (isChaos()) {
-    randomSchedule->pause();
-  }
   Locked locked;
   forget(work->scheduled);
   keepFirstFailure(work->stream, std::move(exception));
-  if (work->stream->completed < work->count) { // otherwise the work was abandoned, because the process exits
+  const bool isAbandoned = work->stream->completed >= work->count; // because the process exits
+  if (!isAbandoned && !holdCompletion(locked, *work->stream)) {
     completeAndMoveOn(locked, work->stream);
   }
   return true;
@@ -309,6 +294,7 @@ void run(const StreamPtr& stream, const Work& work, uint64_t count) {
   }
   execute(stream, work, [&](Locked& locked) {
     forget(work.scheduled);
+    endHeld(locked, *stream);
     if (stream->completed < count) { // otherwise the work was abandoned, because the process exits
       stream->holder = nullptr;
       completeAndMoveOn(locked, stream);
@@ -320,10 +306,7 @@ void runWithin(const StreamPtr& stream, const Work& work) {
   execute(stream, work, [](Locked&) {});
 }
 
-void startThread(EngineState& engine) {
-  if (engine.started) {
-    return;
-  }
+void startDeviceThread(std::function<void()> fn) {
   // The new thread inherits the signal mask that is set here. The mask blocks signals, so that the host's own threads
   // handle them. It does not block the signals that a thread causes itself, such as SIGSEGV.
   sigset_t blocked;
@@ -339,8 +322,14 @@ void startThread(EngineState& engine) {
       pthread_sigmask(SIG_SETMASK, &mask, nullptr);
     }
   } restore{previous};
-  std::thread(runEngine, std::ref(engine)).detach();
-  engine.started = true;
+  std::thread(std::move(fn)).detach();
+}
+
+void startThread(EngineState& engine) {
+  if (!engine.started) {
+    startDeviceThread([&engine] { runEngine(engine); });
+    engine.started = true;
+  }
 }
 
 void pauseEngines() {
@@ -367,11 +356,15 @@ void resumeEngines() {
 
 void stopEngines() {
   Locked locked;
+  if (isChaos() && !isRunningHere()) {
+    runHeld(locked);
+  }
   scheduler->stopped = true;
   setMode(orExecutionInline);
   waitForRunningWork(locked, kLongestExit);
   // Never deleted: the items may refer to objects that are gone.
   static auto* const abandoned = new std::vector<std::deque<Item>>();
+  scheduler->held.clear();
   while (!scheduler->active.empty()) {
     const StreamPtr stream = scheduler->active.back();
     abandoned->push_back(std::exchange(stream->queue, {}));

@@ -140,7 +140,7 @@ void readExecutionMode(std::string_view text, Environment& environment) {
     return;
   }
   environment.executionMode = static_cast<orExecutionMode>(mode - std::begin(kModes));
-  if (environment.executionMode == orExecutionChaos && randomSchedule == nullptr) {
+  if (environment.executionMode == orExecutionChaos && schedule == nullptr) {
     environment.error = "OPENREG_EXECUTION=\"chaos\": " + std::string(kNoChaos);
   }
 }

@@ -10,6 +10,7 @@
 #include "ipc.h"
 #include "ipc_event.h"
 #include "memfd.h"
+#include "openreg_progress.h"
 #include "runtime.h"
 #include "scheduler.h"
 #include "stream.h"
@@ -223,8 +224,33 @@ orError_t orEventQuery(orEvent_t event) {
     if (orError_t error = mayAskFor(*found); error != orSuccess) {
       return error;
     }
-    const bool reached = found->shared ? found->shared->isReached(found->shared->last()) : stateOf(*found).reached;
+    const bool pending = isPending(*found); // also of a shared event: its last record may be of this process
+    const bool reached = found->shared ? found->shared->isReached(found->shared->last()) : !pending;
     return reached ? orSuccess : orErrorNotReady;
+  });
+}
+
+orError_t orEventPeek(orEvent_t event) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    const auto found = resolveEvent(event);
+    if (!found) {
+      return orErrorInvalidResourceHandle;
+    }
+    if (orError_t error = mayAskFor(*found); error != orSuccess) {
+      return error;
+    }
+    return stateOf(*found).reached ? orSuccess : orErrorNotReady;
+  });
+}
+
+orError_t orEventFlush(orEvent_t event) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    const auto found = resolveEvent(event);
+    if (!found) {
+      return orErrorInvalidResourceHandle;
+    }
+    letRun(stateOf(*found).mark);
+    return orSuccess;
   });
 }
 

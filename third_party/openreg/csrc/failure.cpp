@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdio>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -47,6 +48,17 @@ std::optional<Failure> takeFailure(const Stream& stream) {
 
 std::optional<Failure> takeFailureOfDevice(int device) {
   return takeFailureIf([&](const Stream& failed) { return failed.device == device; });
+}
+
+void printFailures(size_t first) {
+  for (size_t i = first; i < scheduler->failures.size(); ++i) {
+    const Failure& failure = scheduler->failures[i];
+    std::fprintf(
+        stderr,
+        "openreg: a function that was queued on a stream of device %d ran at exit, and failed: %s\n",
+        failure.stream->device,
+        reasonOf(failure.exception).c_str());
+  }
 }
 
 int dropFailure(const std::exception_ptr& exception) {

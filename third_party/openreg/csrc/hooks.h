@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "openreg_activity.h"
 
@@ -84,24 +85,32 @@ struct WorkError : std::exception {
   std::string message;
 };
 
-// ---- The order and the time of queued work in orExecutionChaos ----
+// ---- The order of queued work in orExecutionChaos ----
 
-class RandomSchedule {
+struct Stream;
+
+// A stream whose next item is held (hold.cpp) and may run now.
+struct HeldItem {
+  Stream* stream;
+  bool isNeeded;   // somebody waits for it, directly or through events
+  bool isHostCopy; // a copy from or to the host, or between two devices
+  uint64_t number; // items that were queued later have greater numbers
+};
+
+class Schedule {
  public:
-  virtual ~RandomSchedule() = default;
+  virtual ~Schedule() = default;
   virtual void seed(uint64_t seed) = 0;
-  // Which of `count` streams comes next.
-  virtual size_t choose(size_t count) = 0;
-  // Sleeps for a random time.
-  virtual void pause() = 0;
-  // A copy to this memory begins.
-  virtual void beforeCopy(void* to, size_t size) = 0;
+  // Which item runs next, while somebody waits; at least one is needed. To be called with the scheduler's lock.
+  virtual size_t choose(const std::vector<HeldItem>& items) = 0;
   // Work is queued. Returns a number for done(), which is called when the work is done; 0: done() need not be called.
   virtual uint64_t queued(const orKernel& what) = 0;
   virtual void done(uint64_t number) = 0;
+  // An item is held, and none was before. To be called with the scheduler's lock.
+  virtual void holding() = 0;
 };
 // Not null if the mode is orExecutionChaos.
-inline RandomSchedule* randomSchedule = nullptr;
+inline Schedule* schedule = nullptr;
 
 inline constexpr const char* kNoChaos =
     "this build has no mode chaos: the folder third_party/openreg/csrc/simulator, which contains it, was absent. Use "
@@ -109,7 +118,7 @@ inline constexpr const char* kNoChaos =
 
 inline void forget(uint64_t scheduled) {
   if (scheduled != 0) {
-    randomSchedule->done(scheduled);
+    schedule->done(scheduled);
   }
 }
 

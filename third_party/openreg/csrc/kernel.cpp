@@ -57,6 +57,7 @@ bool claimWhen(Locked& locked, const StreamPtr& stream, const Ready& ready) {
     if (isIdle(*stream)) { // the turn is for another thread that waits
       giveUp(locked, stream);
     }
+    require(locked, *stream, stream->submitted);
     ++stream->turnWaiters;
     sleepUntil(locked, *stream, true, [&] { return ready() || !mayWait(); });
     --stream->turnWaiters;

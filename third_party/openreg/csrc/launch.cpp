@@ -81,7 +81,7 @@ void prepare(Work& work) {
     work.kind = 0; // a subscriber starts the work, so no subscriber is told of it, even if it runs later
   }
   if (isChaos()) {
-    work.scheduled = randomSchedule->queued(work.what);
+    work.scheduled = schedule->queued(work.what);
   }
 }
 

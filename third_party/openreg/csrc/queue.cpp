@@ -62,10 +62,8 @@ void moveOnAlone(Locked& locked, const StreamPtr& stream, std::vector<StreamPtr>
   }
   while (!stream->queue.empty()) {
     Item& item = stream->queue.front();
-    if (const Work* work = std::get_if<Work>(&item)) {
-      EngineState& engine = scheduler->engines[static_cast<size_t>(work->engine)];
-      engine.ready.push_back(stream);
-      locked.wakeLater(engine);
+    if (std::holds_alternative<Work>(item)) {
+      makeReady(locked, stream);
       return;
     }
     if (const Mark* mark = std::get_if<Mark>(&item)) {
@@ -94,6 +92,7 @@ void moveOn(Locked& locked, const StreamPtr& first, std::vector<StreamPtr>& rele
     released.pop_back();
     moveOnAlone(locked, next, released);
   }
+  runNext(locked);
 }
 
 } // namespace
@@ -112,8 +111,14 @@ void moveOn(Locked& locked, const StreamPtr& stream) {
 void push(Locked& locked, const StreamPtr& stream, Item&& item) {
   claim(stream);
   const bool idle = isIdle(*stream);
+  if (Work* const work = std::get_if<Work>(&item)) {
+    work->number = ++scheduler->numbers;
+  }
   stream->queue.push_back(std::move(item));
   ++stream->submitted;
+  if (stream->kernelsWaiting > 0) { // those kernels wait for this item too
+    need(*stream, stream->submitted);
+  }
   if (idle) {
     moveOn(locked, stream);
   }

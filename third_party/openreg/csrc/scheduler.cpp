@@ -30,8 +30,8 @@ void publishInlineFlag() {
 
 static void setSeed(uint64_t seed) {
   scheduler->seed = seed;
-  if (randomSchedule != nullptr) {
-    randomSchedule->seed(seed);
+  if (schedule != nullptr) {
+    schedule->seed(seed);
   }
 }
 
@@ -85,7 +85,7 @@ orError_t orSetExecutionMode(orExecutionMode mode, uint64_t seed) {
     if (mode < orExecutionInline || mode > orExecutionChaos) {
       return fail(orErrorInvalidValue, "mode is %d, which is no orExecutionMode (0 to 2)", mode);
     }
-    if (mode == orExecutionChaos && randomSchedule == nullptr) {
+    if (mode == orExecutionChaos && schedule == nullptr) {
       return fail(orErrorNotSupported, "%s", kNoChaos);
     }
     if (orError_t error = orMayCapture() ? checkNoCapture(kAllDevices) : orSuccess; error != orSuccess) {

@@ -71,8 +71,13 @@ EventState stateOf(const Event& event);
 // The name of the innermost kernel that this thread is in; NULL if there is none, or if it has no name.
 const char* nameOfRunningKernel();
 
-// Whether queued work of the stream is pending.
-bool isPending(const Stream& stream);
+// Whether queued work of the stream is pending, or the event's mark is not reached. In orExecutionChaos each call lets
+// one item run.
+bool isPending(const std::shared_ptr<Stream>& stream);
+bool isPending(const Event& event);
+
+// Lets the device run what the mark waits for, and does not wait.
+void letRun(const Mark& mark);
 
 // Each waits for the mark, or for the work that was submitted to the stream or device before the call. Then it returns
 // the first failure of the stream or device which no call has returned yet.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -72,8 +73,14 @@ struct Scheduler {
   std::atomic<orExecutionMode> mode{orExecutionInline}; // changes only while nothing is pending, or at exit
   std::array<EngineState, kEngines> engines;
   std::vector<StreamPtr> active; // the busy streams; keeps destroyed ones alive until they are done
+  std::vector<StreamPtr> held;   // with Hold::held
+  std::vector<StreamPtr> begun;  // with Hold::begun or Hold::arrived, in the order of their begins
+  int underWay = 0;              // how many streams have Hold::underWay
+  uint64_t numbers = 0;          // the last Work::number
+  uint64_t ended = 0;            // how many items that were held are done
   std::vector<Failure> failures; // in the order of time
   int waiting = 0;               // how many threads of the host wait for a stream
+  std::vector<StreamPtr> asked;  // the streams that threads in advance() ask for
   IdleCallback idleCallback;
   bool stopped = false; // the process exits
   int forking = 0;      // how many threads of the host call fork()
@@ -157,6 +164,9 @@ orError_t waitForDevice(Locked& locked, std::optional<int> device);
 std::optional<Failure> takeFailure(const Stream& stream);
 std::optional<Failure> takeFailureOfDevice(int device);
 
+// Writes the unreported failures to stderr, without the first `first` ones. To be called when the process exits.
+void printFailures(size_t first);
+
 // Records the failure for the calling thread, as fail() does, and returns its code; orSuccess if there is none. To be
 // called without the lock: the destructor of an exception may run any code.
 orError_t report(std::optional<Failure> failure);
@@ -232,6 +242,38 @@ void completeAndMoveOn(Locked& locked, const StreamPtr& stream);
 // Claims the stream and queues the item.
 void push(Locked& locked, const StreamPtr& stream, Item&& item);
 
+// ---- hold.cpp: work that is held until somebody needs it (orExecutionChaos) ------------------------------------------
+
+// The stream's first item is work that may run: gives it to its engine or, in orExecutionChaos, holds it.
+void makeReady(Locked& locked, const StreamPtr& stream);
+
+// Somebody waits for the first `count` items of the stream. need() only notes this; require() also lets the device run.
+void need(Stream& stream, uint64_t count);
+void require(Locked& locked, Stream& stream, uint64_t count);
+
+// Lets one more item run if somebody waits and no item is under way.
+void runNext(Locked& locked);
+
+// The stream's item, which was under way, is done.
+void endHeld(Locked& locked, Stream& stream);
+
+// The stream's deferred item begins. To be called without the lock.
+void beginDeferred(const StreamPtr& stream);
+
+// Another thread has completed the stream's deferred item. Returns false if the device shows this at once.
+bool holdCompletion(Locked& locked, Stream& stream);
+
+// Lets the schedule's next item run, although nobody waits or another item is under way. Returns the item's stream;
+// null: no item can run.
+const Stream* forceNext(Locked& locked);
+
+// For a query of the stream: lets one item run that the stream waits for, and waits until the item is done, but not for
+// ever.
+void advance(Locked& locked, const StreamPtr& stream);
+
+// To be called when the process exits: runs what is held, but not for ever.
+void runHeld(Locked& locked);
+
 // ---- launch.cpp: how work comes to a stream -------------------------------------------------------------------------
 
 // Claims the stream for a launch: waits for room in its queue, and for kernels of other threads. With `noWait`, returns
@@ -256,6 +298,9 @@ void runWithin(const StreamPtr& stream, const Work& work);
 // Whether this thread is in a function that any stream runs, or that this stream runs.
 bool isRunningHere();
 bool isRunningHere(const Stream& stream);
+
+// Starts a thread that handles no signals of the host. Throws std::system_error.
+void startDeviceThread(std::function<void()> fn);
 
 // Starts the engine's thread, unless it is started. Throws std::system_error.
 void startThread(EngineState& engine);

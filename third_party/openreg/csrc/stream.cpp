@@ -242,7 +242,7 @@ orError_t orStreamQuery(orStream_t stream) {
     if (orError_t error = mayAskFor(*found); error != orSuccess) {
       return error;
     }
-    return isPending(*found) ? orErrorNotReady : orSuccess;
+    return isPending(found) ? orErrorNotReady : orSuccess;
   });
 }
 

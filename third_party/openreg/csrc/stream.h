@@ -35,7 +35,8 @@ struct Work {
   unsigned int kind = 0;             // an orActivityKind; 0: a host function, which is no activity
   orKernel what{};                   // the description for subscribers
   uint64_t call = 0;                 // the id of the call that started it; 0 if no subscriber is told of calls
-  uint64_t scheduled = 0;            // in orExecutionChaos: the number for RandomSchedule::done()
+  uint64_t scheduled = 0;            // in orExecutionChaos: the number for Schedule::done()
+  uint64_t number = 0;               // in orExecutionChaos: the place in the order of the calls
   orDeferredFn_t deferred = nullptr; // instead of `fn`
   Stream* launchedOn = nullptr;      // of a graph's node: the stream of orGraphLaunch, which gets the failure
 };
@@ -63,6 +64,11 @@ struct HostThread;
 // failed, and the scheduler decides under its lock who gets the turn.
 enum class Turn { free, taken, scheduled };
 
+// What becomes of a stream's first item in orExecutionChaos. `held`: it may run, and is not chosen yet. `underWay`: it is
+// chosen. `begun`: deferred work, which another thread completes. `arrived`: that thread has done so, which the device
+// does not show yet.
+enum class Hold { none, held, underWay, begun, arrived };
+
 struct Stream {
   Stream(int device, int priority) : device(device), priority(priority) {}
 
@@ -85,6 +91,10 @@ struct Stream {
   int kernelsWaiting = 0;  // how many threads of the host wait with a kernel for the turn
   int turnWaiters = 0;     // how many threads sleep: those of kernelsWaiting, and launches that wait for kernels
   size_t activeIndex = 0;  // while busy: the index in Scheduler::active
+  Hold hold = Hold::none;  // of the first item that is not completed
+  uint64_t needed = 0;     // somebody waits for the first `needed` items; only in orExecutionChaos
+  uint64_t rank = 0;       // of the stream in a random schedule
+  uint64_t rankedIn = 0;   // the part of the schedule in which the rank was drawn
   std::vector<std::pair<uint64_t, std::shared_ptr<Stream>>>
       blocked;                                                // the count of a mark, and a stream that waits for it
   std::condition_variable progress;                           // wakes the host threads that wait for this stream

@@ -39,6 +39,7 @@ orError_t waitFor(Locked& locked, Stream& stream, uint64_t count) {
       engine.changed.notify_one();
     }
   }
+  require(locked, stream, count);
   sleepUntil(locked, stream, false, [&] {
     const bool done = stream.completed >= count;
     scheduler->waiting -= done ? 1 : 0;
@@ -53,6 +54,11 @@ orError_t waitForDevice(Locked& locked, std::optional<int> device) {
   for (const StreamPtr& stream : scheduler->active) {
     if (!device || stream->device == *device) {
       marks.push_back({stream, stream->submitted});
+    }
+  }
+  if (!isRunningHere()) {
+    for (const Mark& mark : marks) { // before the first wait: the schedule chooses among all of them
+      need(*mark.stream, mark.count);
     }
   }
   for (const Mark& mark : marks) {
@@ -72,9 +78,28 @@ void afterWait(void* token) {
   waitCallbackAfter.load()(token);
 }
 
-bool isPending(const Stream& stream) {
-  const Locked locked;
-  return stream.submitted != stream.completed && !hasTurnHere(stream);
+bool isPending(const StreamPtr& stream) {
+  const auto pending = [&] { return stream->submitted != stream->completed && !hasTurnHere(*stream); };
+  Locked locked;
+  if (pending()) {
+    advance(locked, stream);
+  }
+  return pending();
+}
+
+bool isPending(const Event& event) {
+  Locked locked;
+  if (!event.mark.reached()) {
+    advance(locked, StreamPtr(event.mark.stream));
+  }
+  return !event.mark.reached();
+}
+
+void letRun(const Mark& mark) {
+  Locked locked;
+  if (mark.stream) {
+    require(locked, *mark.stream, mark.count);
+  }
 }
 
 orError_t synchronize(const StreamPtr& stream) {

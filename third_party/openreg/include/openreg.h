@@ -326,21 +326,21 @@ OPENREG_EXPORT orError_t orMemset(void* devPtr, int value, size_t size);
  * the thread, and the thread sleeps when it has no work. If several streams have work for a thread, the stream with the
  * most urgent priority comes first.
  *
- * When the process exits, it waits for running kernels and copies, for at most 10 seconds, and abandons queued work.
- * Calls from later exit handlers execute inline.
+ * When the process exits, it waits for running kernels and copies, for at most 10 seconds, and abandons queued work
+ * (orExecutionChaos runs it in that time). Calls from later exit handlers execute inline.
  */
 typedef enum orExecutionMode {
   orExecutionInline = 0, /* work runs in the launching call; it is queued if its stream has pending work */
   /* Work is queued. These may run in the launching call: kernels with orLaunchMayRunInline, copies from or to pageable
    * memory, and copies and fills for which the call waits anyway. */
   orExecutionAsync = 1,
-  /* All work is queued, in a random order and with random delays, and memory that is not written yet is filled with
-   * 0xFF bytes. So a program that misses a synchronisation gets wrong results. Only in builds with csrc/simulator. */
+  /* All work is queued, and runs only when somebody waits for it, in an order that the seed chooses (0: as late as
+   * possible). So a program that misses a synchronisation gets wrong results. Only in builds with csrc/simulator. */
   orExecutionChaos = 2,
 } orExecutionMode;
 
 /* Waits for the work of all devices, then switches. Failures of that work stay for the next call that waits. `seed`
- * starts the random sequence of orExecutionChaos; the other modes ignore it. Returns orErrorInvalidValue if the mode
+ * chooses the order of work in orExecutionChaos; the other modes ignore it. Returns orErrorInvalidValue if the mode
  * does not exist, and orErrorNotSupported if this build does not have it. */
 OPENREG_EXPORT orError_t orSetExecutionMode(orExecutionMode mode, uint64_t seed);
 

@@ -1,32 +1,21 @@
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <random>
-#include <thread>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "hooks.h"
 #include "pinned_memory.h"
+#include "simulator/last_resort.h"
+#include "stream.h"
 
-// orExecutionChaos. It acts through the random schedule of hooks.h.
+// orExecutionChaos. It acts through the schedule of hooks.h.
 namespace openreg {
 namespace {
-
-constexpr size_t kLongestPause = 500; // microseconds
-
-// The random choices: one sequence for the whole process.
-struct Sequence {
-  std::mutex mutex;
-  std::mt19937_64 engine;
-};
-
-Sequence& sequence() {
-  static auto* const sequence = new Sequence(); // never deleted: threads use it until the process is gone
-  return *sequence;
-}
 
 // The range of addresses from the first to the last byte of an operand in pinned memory.
 struct HostRange {
@@ -137,35 +126,81 @@ uint64_t noteHostMemory(const orKernel& what) {
   return number;
 }
 
-// All work is queued, and a program that misses a synchronisation gets wrong results:
-//   - Each thread takes its next work from a random stream, whatever the priorities.
-//   - Each piece of work is delayed before it starts and again before it counts as done. Half of the delays are 0, the
-//     others are at most 0.5 ms.
-//   - When a copy starts, its destination is filled with 0xFF bytes (NaN for floating point), and the copy is delayed
-//     once more. Neither happens if the destination overlaps the source.
-//   - Pinned memory that queued work will write and not read is filled earlier: see noteHostMemory().
-class Chaos final : public RandomSchedule {
+// Every item as late as the host allows. Only what somebody waits for runs. If there is a choice, the item that was
+// queued last comes first, so each pair of items that no event orders runs against the order of the calls; and copies
+// from and to the host come last.
+size_t chooseLate(const std::vector<HeldItem>& items) {
+  const auto isLater = [](const HeldItem& a, const HeldItem& b) {
+    return std::tuple(a.isNeeded, !a.isHostCopy, a.number) < std::tuple(b.isNeeded, !b.isHostCopy, b.number);
+  };
+  return std::max_element(items.begin(), items.end(), isLater) - items.begin();
+}
+
+// Probabilistic concurrency testing (Burckhardt, Kothari, Musuvathi and Nagarakatte, ASPLOS 2010) with streams in place
+// of threads. Each stream gets a random rank, and the item of the highest rank runs. At kDepth - 1 change points the
+// stream of the highest rank gets the lowest rank of all. After kWindow choices, all ranks and change points are drawn
+// anew, because a race that a loop repeats would otherwise be missed each time.
+//
+// Within a window, with n streams, a wrong order that d constraints describe (d <= kDepth) is found with a probability
+// of at least 1 / (n * kWindow^(d - 1)).
+class RandomRanks {
+ public:
+  void seed(uint64_t seed) {
+    engine_.seed(seed);
+    choice_ = kWindow;
+  }
+
+  size_t choose(const std::vector<HeldItem>& items) {
+    const auto highest = [&] {
+      const auto isLower = [](const HeldItem& a, const HeldItem& b) { return a.stream->rank < b.stream->rank; };
+      return std::max_element(items.begin(), items.end(), isLower) - items.begin();
+    };
+    if (choice_ == kWindow) {
+      choice_ = 0;
+      ++window_;
+      lowest_ = kFirst;
+      std::generate(std::begin(changes_), std::end(changes_), [&] { return engine_() % kWindow; });
+    }
+    for (const HeldItem& item : items) {
+      if (std::exchange(item.stream->rankedIn, window_) != window_) {
+        item.stream->rank = kFirst + engine_() % kFirst;
+      }
+    }
+    for (const size_t change : changes_) {
+      if (change == choice_) {
+        items[highest()].stream->rank = --lowest_;
+      }
+    }
+    ++choice_;
+    return highest();
+  }
+
+ private:
+  static constexpr size_t kDepth = 3;
+  static constexpr size_t kWindow = 64;
+  static constexpr uint64_t kFirst = uint64_t{1} << 62; // the first ranks are not below this number
+
+  std::mt19937_64 engine_;
+  uint64_t window_ = 0;     // how many windows have begun, with any seed
+  size_t choice_ = kWindow; // the number of the next choice in its window
+  uint64_t lowest_ = kFirst;
+  size_t changes_[kDepth - 1] = {};
+};
+
+// A program that misses a synchronisation gets wrong results: all work is queued, and runs in an unusual order when the
+// host waits (hold.cpp). Seed 0: as late as possible; the others: at random.
+//
+// Pinned memory that queued work will write and not read is filled with 0xFF bytes (NaN for floating point): see
+// noteHostMemory().
+class Chaos final : public Schedule {
  public:
   void seed(uint64_t seed) override {
-    const std::lock_guard lock(sequence().mutex);
-    sequence().engine.seed(seed);
+    isLate_ = seed == 0;
+    ranks_.seed(seed);
   }
 
-  size_t choose(size_t count) override {
-    const std::lock_guard lock(sequence().mutex);
-    return sequence().engine() % count;
-  }
-
-  void pause() override {
-    const size_t choice = choose(2 * kLongestPause);
-    if (choice < kLongestPause) {
-      std::this_thread::sleep_for(std::chrono::microseconds(choice + 1));
-    }
-  }
-
-  void beforeCopy(void* to, size_t size) override {
-    std::memset(to, 0xFF, size);
-    pause();
+  size_t choose(const std::vector<HeldItem>& items) override {
+    return isLate_ ? chooseLate(items) : ranks_.choose(items);
   }
 
   uint64_t queued(const orKernel& what) override {
@@ -176,9 +211,17 @@ class Chaos final : public RandomSchedule {
     const std::lock_guard lock(hostMemory().mutex);
     hostMemory().pending.erase(number);
   }
+
+  void holding() override {
+    watchForLastResort();
+  }
+
+ private:
+  bool isLate_ = true; // guarded by the scheduler's lock, as the ranks
+  RandomRanks ranks_;
 };
 
-const bool registered = (randomSchedule = new Chaos(), true); // lives until the process ends
+const bool registered = (schedule = new Chaos(), true); // lives until the process ends
 
 } // namespace
 } // namespace openreg

@@ -1,0 +1,238 @@
+#include <algorithm>
+#include <chrono>
+#include <variant>
+#include <vector>
+
+#include "hooks.h"
+#include "scheduler.h"
+#include "scheduler_state.h"
+
+// orExecutionChaos: the device runs nothing on its own. Work that may run is *held* until somebody waits for it. Then
+// the schedule (hooks.h) chooses which held item runs next, and the item runs alone, so the order of the items does not
+// depend on time. Deferred work (orLaunchDeferred) is only begun, and another thread completes it at any time; the
+// device shows this when no other item is left that somebody waits for.
+namespace openreg {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How long a query waits for an item, which may itself wait for the thread that asks.
+constexpr std::chrono::milliseconds kLongestQuery{50};
+// How long the exit of the process waits for held work.
+constexpr std::chrono::seconds kLongestExit{10};
+
+const Work& firstWork(const Stream& stream) {
+  return std::get<Work>(stream.queue.front());
+}
+
+EngineState& engineOf(const Work& work) {
+  return scheduler->engines[static_cast<size_t>(work.engine)];
+}
+
+bool isNeeded(const Stream& stream) {
+  return stream.completed < stream.needed;
+}
+
+bool isFree(const EngineState& engine) {
+  return engine.ready.empty() && !engine.running;
+}
+
+void start(Locked& locked, StreamPtr stream) {
+  std::erase(scheduler->held, stream);
+  stream->hold = Hold::underWay;
+  ++scheduler->underWay;
+  EngineState& engine = engineOf(firstWork(*stream));
+  engine.ready.push_back(std::move(stream));
+  locked.wakeLater(engine);
+}
+
+// The device shows that the stream's deferred item is complete.
+void show(Locked& locked, StreamPtr stream) {
+  std::erase(scheduler->begun, stream);
+  stream->hold = Hold::none;
+  completeAndMoveOn(locked, stream);
+}
+
+// Asks the schedule. `isWanted(stream)`: whether the schedule is to take the stream as needed.
+template <typename IsWanted>
+StreamPtr choose(const std::vector<StreamPtr>& streams, const IsWanted& isWanted) {
+  std::vector<HeldItem> items;
+  items.reserve(streams.size());
+  for (const StreamPtr& stream : streams) {
+    const Work& work = firstWork(*stream);
+    items.push_back({stream.get(), isWanted(*stream), work.engine == Engine::copy, work.number});
+  }
+  return streams[schedule->choose(items)];
+}
+
+// The held or arrived stream that `stream` waits for; null: there is none.
+StreamPtr firstHeld(StreamPtr stream) {
+  constexpr int kLongestPath = 256; // streams may wait for each other in a circle
+  for (int step = 0; stream && step < kLongestPath; ++step) {
+    if (stream->hold == Hold::held || stream->hold == Hold::arrived) {
+      return stream;
+    }
+    const Mark* const mark = stream->hold == Hold::none && !stream->hostKernel && !stream->queue.empty()
+                                 ? std::get_if<Mark>(&stream->queue.front())
+                                 : nullptr;
+    stream = mark != nullptr ? mark->stream : nullptr;
+  }
+  return nullptr;
+}
+
+} // namespace
+
+void makeReady(Locked& locked, const StreamPtr& stream) {
+  if (!isChaos()) {
+    EngineState& engine = engineOf(firstWork(*stream));
+    engine.ready.push_back(stream);
+    locked.wakeLater(engine);
+    return;
+  }
+  stream->hold = Hold::held;
+  scheduler->held.push_back(stream);
+  if (scheduler->held.size() == 1) {
+    schedule->holding();
+  }
+}
+
+void need(Stream& first, uint64_t count) {
+  if (!isChaos()) {
+    return;
+  }
+  std::vector<std::pair<Stream*, uint64_t>> next{{&first, count}}; // no recursion: a chain of streams can be long
+  while (!next.empty()) {
+    const auto [stream, last] = next.back();
+    next.pop_back();
+    if (last <= stream->needed) {
+      continue;
+    }
+    const uint64_t queued = stream->submitted - stream->queue.size(); // the number of items before the queue
+    for (uint64_t number = std::max(queued, stream->needed) + 1; number <= last; ++number) {
+      if (const Mark* mark = std::get_if<Mark>(&stream->queue[number - queued - 1]); mark != nullptr && mark->stream) {
+        next.emplace_back(mark->stream.get(), mark->count);
+      }
+    }
+    stream->needed = last;
+  }
+}
+
+void runNext(Locked& locked) {
+  if (scheduler->underWay > 0) {
+    return;
+  }
+  const auto& held = scheduler->held;
+  if (std::any_of(held.begin(), held.end(), [](auto& stream) { return isNeeded(*stream); })) {
+    return start(locked, choose(held, isNeeded));
+  }
+  const auto& begun = scheduler->begun;
+  const auto first = std::find_if(begun.begin(), begun.end(), [](auto& stream) { return isNeeded(*stream); });
+  if (first != begun.end() && (*first)->hold == Hold::arrived) {
+    show(locked, *first);
+  }
+}
+
+void require(Locked& locked, Stream& stream, uint64_t count) {
+  need(stream, count);
+  runNext(locked);
+}
+
+void endHeld(Locked& locked, Stream& stream) {
+  if (stream.hold != Hold::underWay) {
+    return;
+  }
+  stream.hold = Hold::none;
+  --scheduler->underWay;
+  ++scheduler->ended;
+  for (const StreamPtr& asked : scheduler->asked) {
+    locked.wakeLater(asked);
+  }
+}
+
+void beginDeferred(const StreamPtr& stream) {
+  Locked locked;
+  if (stream->hold == Hold::underWay) {
+    endHeld(locked, *stream);
+    stream->hold = Hold::begun;
+    scheduler->begun.push_back(stream);
+    runNext(locked);
+  }
+}
+
+bool holdCompletion(Locked& locked, Stream& stream) {
+  if (stream.hold != Hold::begun) {
+    return false;
+  }
+  stream.hold = Hold::arrived;
+  runNext(locked);
+  return true;
+}
+
+const Stream* forceNext(Locked& locked) {
+  std::vector<StreamPtr> held;
+  std::copy_if(scheduler->held.begin(), scheduler->held.end(), std::back_inserter(held), [](auto& stream) {
+    return isFree(engineOf(firstWork(*stream)));
+  });
+  const auto& begun = scheduler->begun;
+  const auto arrived = std::find_if(begun.begin(), begun.end(), [](auto& each) { return each->hold == Hold::arrived; });
+  if (held.empty() && arrived == begun.end()) {
+    return nullptr;
+  }
+  if (held.empty()) {
+    const StreamPtr stream = *arrived;
+    show(locked, stream);
+    return stream.get();
+  }
+  const bool nobodyWaits = std::none_of(held.begin(), held.end(), [](auto& stream) { return isNeeded(*stream); });
+  const StreamPtr chosen = choose(held, [&](const Stream& stream) { return nobodyWaits || isNeeded(stream); });
+  start(locked, chosen);
+  return chosen.get();
+}
+
+void advance(Locked& locked, const StreamPtr& stream) {
+  if (!isChaos() || isRunningHere()) {
+    return;
+  }
+  const Clock::time_point deadline = Clock::now() + kLongestQuery;
+  const auto waitUntilNothingRuns = [&] {
+    scheduler->asked.push_back(stream);
+    ++scheduler->waiting;
+    sleepUntil(locked, *stream, true, [&] { return scheduler->underWay == 0 || Clock::now() >= deadline; });
+    --scheduler->waiting;
+    scheduler->asked.erase(std::find(scheduler->asked.begin(), scheduler->asked.end(), stream));
+  };
+  if (scheduler->underWay > 0) {
+    waitUntilNothingRuns();
+  }
+  const StreamPtr found = firstHeld(stream);
+  if (!found) {
+    return;
+  }
+  if (found->hold == Hold::arrived) {
+    return show(locked, found);
+  }
+  if (scheduler->underWay == 0) {
+    start(locked, choose(scheduler->held, [&](const Stream& each) { return &each == found.get(); }));
+  } else if (isFree(engineOf(firstWork(*found)))) { // what is under way may wait for the thread that asks
+    start(locked, found);
+  } else {
+    return;
+  }
+  waitUntilNothingRuns();
+}
+
+void runHeld(Locked& locked) {
+  const Clock::time_point deadline = Clock::now() + kLongestExit;
+  const size_t before = scheduler->failures.size();
+  for (const StreamPtr& stream : scheduler->active) {
+    need(*stream, stream->submitted);
+  }
+  runNext(locked);
+  constexpr std::chrono::milliseconds kPoll{10};
+  while (scheduler->underWay > 0 && Clock::now() < deadline) {
+    scheduler->stoppedRunning.wait_for(locked.lock(), kPoll);
+  }
+  printFailures(before);
+}
+
+} // namespace openreg

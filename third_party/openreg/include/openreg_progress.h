@@ -1,0 +1,27 @@
+/*
+ * openreg_progress: when the device runs work for an event that is asked or waited for. In orExecutionChaos the device
+ * runs only what somebody waits for; in the other modes these functions change nothing.
+ */
+#ifndef OPENREG_PROGRESS_H
+#define OPENREG_PROGRESS_H
+
+#include "openreg.h"
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+/* (optional) As orEventQuery, but no work runs. In orExecutionChaos each orEventQuery and orStreamQuery lets one item
+ * run, because a program may poll. An allocator asks with this function: its questions must not change when the
+ * program's work runs. For an event of this process only. Default: orEventQuery. */
+OPENREG_EXPORT orError_t orEventPeek(orEvent_t event);
+
+/* (optional) Lets the device run what the last record of the event waits for, and returns at once. For a caller that
+ * then waits in another way than with orEventSynchronize, such as with a time limit. Default: does nothing. */
+OPENREG_EXPORT orError_t orEventFlush(orEvent_t event);
+
+#if defined(__cplusplus)
+}
+#endif
+
+#endif /* OPENREG_PROGRESS_H */

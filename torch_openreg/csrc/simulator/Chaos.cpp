@@ -1,0 +1,35 @@
+#include <openreg.h>
+
+#include <cstdio>
+
+#include "Bindings.h"
+#include "runtime/OpenRegFunctions.h"
+
+namespace py = pybind11;
+
+namespace {
+
+// In the mode chaos queued work runs when somebody waits for it: here at the latest, because functions of Python cannot
+// run later. No call of the program can report a failure any more, so this function writes it.
+void run_queued_work() {
+  constexpr int kMostFailures = 10; // a lost device fails for ever
+  orExecutionMode mode = orExecutionInline;
+  if (orIsInBadFork() || !c10::openreg::detail::started || orGetExecutionMode(&mode, nullptr) != orSuccess ||
+      mode != orExecutionChaos) {
+    return;
+  }
+  for (c10::DeviceIndex device = 0; device < c10::openreg::device_count(); ++device) {
+    const c10::openreg::CurrentDevice current(device);
+    for (int failures = 0; failures < kMostFailures && orDeviceSynchronize() != orSuccess; ++failures) {
+      std::fprintf(stderr, "At exit: %s\n", orGetLastErrorMessage());
+    }
+  }
+}
+
+const Bindings bindings([](py::module_&) {
+  // At the import: handlers that the program registers later run earlier, and may launch work.
+  py::module_::import("atexit").attr("register")(
+      py::cpp_function(&run_queued_work, py::call_guard<py::gil_scoped_release>()));
+});
+
+} // namespace
