@@ -199,9 +199,10 @@ def peaks(names: Sequence[str], *ranks: dict[str, str]) -> list[dict[str, list[i
 def test_peak_memory_equals_that_of_real_ranks_to_the_byte(
     size: int, numbers: tuple[int, ...], names: tuple[str, ...]
 ) -> None:
-    real = peaks(names, *programs.variables_of_ranks(size))
+    devices = {"OPENREG_DEVICE_COUNT": str(size)}
+    real = peaks(names, *(each | devices for each in programs.variables_of_ranks(size)))
     for number in numbers:
-        world = {"OPENREG_DRY": LIMIT, "OPENREG_DRY_WORLD": str(size), "RANK": str(number)}
+        world = devices | {"OPENREG_DRY": LIMIT, "OPENREG_DRY_WORLD": str(size), "RANK": str(number)}
         assert peaks(names, world) == [real[number]], number
         assert list(real[number]) == list(names) and all(min(steps) > 0 for steps in real[number].values())
 
