@@ -494,9 +494,9 @@ def losses_refuse_the_wrong_device(device):
     x, out = host.to(device), torch.tensor(0.0).to(device)
     refused(lambda: aten.binary_cross_entropy(x, host))
     refused(lambda: aten.binary_cross_entropy(x, x, host))
-    refused(lambda: aten.binary_cross_entropy(x.sum(), host.sum()))
+    refused(lambda: aten.binary_cross_entropy(x.mean(), host.mean()))
     refused(lambda: aten.binary_cross_entropy.out(x, host, None, 1, out=out))
-    refused(lambda: aten.binary_cross_entropy.out(x.sum(), host.sum(), None, 1, out=out))
+    refused(lambda: aten.binary_cross_entropy.out(x.mean(), host.mean(), None, 1, out=out))
     refused(
         lambda: aten.log_sigmoid_forward.output(x, output=torch.zeros(3), buffer=torch.zeros(3).to(device)),
     )
