@@ -88,9 +88,12 @@ first-day: install
 # pip's index torchvision is built for CUDA, and transformers does not work with a torchvision whose operators are
 # missing. Version 0.28 is that of PyTorch 2.13.
 TORCHVISION = 0.$(shell expr $(word 2,$(subst ., ,$(TORCH))) + 15).*
+# Triton has a folder of its own too: beside torch, torch and other libraries would find it in all tests.
+TRITON = 3.7.1
 $(VENV)/.integrations: $(VENV)/.installed
 	$(BIN)/python -m pip install -r requirements/integrations.txt torch==$(TORCH)
 	$(BIN)/python -m pip install --no-deps --upgrade --target $(VENV)/timm timm==1.0.28 torchvision==$(TORCHVISION)
+	$(BIN)/python -m pip install --no-deps --upgrade --target $(VENV)/triton triton==$(TRITON)
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.installed

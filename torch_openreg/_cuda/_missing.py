@@ -17,7 +17,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from torch_openreg import openreg
+from torch_openreg import _upstream, openreg
+from torch_openreg._cuda._upstream import TRITON
 
 
 def refusal(sentence: str) -> Callable[..., NoReturn]:
@@ -117,6 +118,15 @@ _compile_kernel = refusal(
 
 def _no(asked: Any) -> bool:
     return False
+
+
+def _is_active(*_: Any) -> bool:
+    return False
+
+
+def leave_gpus_out(_: ModuleType) -> None:
+    """Lets Triton's driver for NVIDIA's GPUs say that it is not active."""
+    _upstream.apply(TRITON)
 
 
 def disable_triton(config: ModuleType) -> None:

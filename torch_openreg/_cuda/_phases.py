@@ -96,6 +96,7 @@ def attach_compiler() -> None:
         (
             ("torch._dynamo.trace_rules", "torch_openreg._cuda._inductor:leave_out"),
             ("torch._inductor.config", "torch_openreg._cuda._missing:disable_triton"),
+            ("triton.backends.nvidia.driver", "torch_openreg._cuda._missing:leave_gpus_out"),
             ("torch._inductor.compile_fx", "torch_openreg._cuda._inductor:patch_inductor"),
         )
     )

@@ -147,6 +147,15 @@ INDUCTOR = (
         wraps=True,
     ),
 )
+# Triton takes torch.cuda.is_available() for a GPU, and then looks for libcuda.so.
+TRITON = (
+    _row(
+        "triton.backends.nvidia.driver:CudaDriver",
+        "is_active",
+        "_missing:_is_active",
+        "other libraries: Triton's driver for NVIDIA's GPUs looks for their driver. This device has a driver of its own",
+    ),
+)
 # Since 2.15 the list has the devices whose interface says `is_gpu()`. Before, it has "cuda".
 ELSEWHERE = (_row("torch._inductor.utils", "GPU_TYPES", "_inductor:patch_inductor", _TRITON),)
-ROWS = AT_START + DISTRIBUTED + INDUCTOR + ELSEWHERE
+ROWS = AT_START + DISTRIBUTED + INDUCTOR + TRITON + ELSEWHERE

@@ -41,6 +41,7 @@ OPTIONS: tuple[tuple[str, str, Allowed, str], ...] = (
         "CHECKS",
         "what the sanitizer looks for: race, init, memory, leak, joined by commas",
     ),
+    ("triton", "OPENREG_TRITON", ("refuse", "interpret"), "interpret: Triton's interpreter runs Triton's kernels"),
 )
 
 

@@ -69,6 +69,14 @@ VARIABLES = (
         "torch_openreg/simulator/openreg/models.py",
     ),
     (
+        "OPENREG_TRITON",
+        "choice",
+        "refuse",
+        "what becomes of kernels of Triton",
+        "torch_openreg/simulator/triton/__init__.py",
+        ("refuse", "interpret"),
+    ),
+    (
         "OCCL_TRANSPORT",
         "choice",
         "auto",

@@ -218,7 +218,6 @@ void begin_work(const orActivity& activity, bool tells_results) {
     }
     add_new_reports(found);
   }
-  stop_if_pending();
 }
 
 // A kernel that began on this thread has ended, and names its results.
@@ -483,6 +482,7 @@ void observe(const orActivity* activity, void*) {
     case orActivityLaunch:
       if (!is_internal_call()) {
         begin_work(*activity, true);
+        stop_if_pending();
       }
       return;
     case orActivityKernel:
@@ -493,6 +493,7 @@ void observe(const orActivity* activity, void*) {
         }
         if (is_on_this_thread(*activity)) {
           begin_work(*activity, false);
+          stop_if_pending();
         }
       } else {
         untold_kernels >>= 1;
@@ -520,6 +521,19 @@ void observe(const orActivity* activity, void*) {
       return;
     default:
       return;
+  }
+}
+
+void note_late_operands(orStream_t stream, DeviceIndex device, const orKernel& kernel) {
+  if (running.load(std::memory_order_relaxed)) {
+    orActivity activity{};
+    activity.kind = orActivityKernel;
+    activity.device = device;
+    activity.stream = stream;
+    activity.name = kernel.name;
+    activity.operands = kernel.operands;
+    activity.data = kernel.data;
+    begin_work(activity, false);
   }
 }
 

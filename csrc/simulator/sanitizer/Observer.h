@@ -16,6 +16,10 @@ constexpr unsigned kObserved = orActivityLaunch | orActivityKernel | orActivityA
 // An orActivityFn_t.
 void observe(const orActivity* activity, void* data);
 
+// To be called before a kernel of the calling thread ends, if its operands were not known when it began. Checks the
+// operands as if the kernel began now. A finding is left to raise_pending(), because it cannot stop the kernel any more.
+void note_late_operands(orStream_t stream, DeviceIndex device, const orKernel& kernel);
+
 // Whether the calling thread computes a kernel at the moment.
 bool is_in_kernel();
 

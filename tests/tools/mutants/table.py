@@ -331,6 +331,7 @@ OWN_TESTS = {
     "environment.OPENREG_POISON": "runtime/test_memory_limits.py::test_poisoned_memory_holds_nan_until_it_is_written",
     "environment.OPENREG_FAULTS": "simulator/test_faults.py::test_a_process_is_killed",
     "environment.OPENREG_SANITIZER": "simulator/test_sanitizer.py::test_the_environment_enables_it_for_a_process",
+    "environment.OPENREG_TRITON": "simulator/test_triton_start.py::test_the_variable_switches_tritons_interpreter_on",
     "environment.PYTORCH_ALLOC_CONF": "runtime/test_memory_limits.py::test_the_shared_settings_apply_and_the_devices_own_go_first",
     "environment.OPENREG_ALLOC_CONF": "runtime/test_memory_limits.py::test_the_shared_settings_apply_and_the_devices_own_go_first",
     "environment.TORCH_OPENREG_AS":

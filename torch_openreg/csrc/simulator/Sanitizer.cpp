@@ -71,7 +71,7 @@ bool is_library(PyCodeObject* code) {
     for (const std::string& folder : folders) {
       found->second |= file.starts_with(folder);
     }
-    for (const std::string_view part : {"<frozen", "/contextlib.py", "/threading.py"}) {
+    for (const std::string_view part : {"<frozen", "/contextlib.py", "/threading.py", "/triton/runtime/"}) {
       found->second |= file.find(part) != std::string::npos;
     }
   }

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <c10/core/Device.h>
+#include <openreg.h>
+
+#include <functional>
+#include <vector>
+
+#include "runtime/OpenRegException.h"
+
+// How the kernels that Triton's interpreter computes reach the device: they enter the kernel scope as every kernel does
+// (OpenRegKernel.h). The interpreter is Python code on the calling thread, so such a kernel is never queued: it waits
+// for the work that is queued on its stream.
+//
+// Rule: a kernel of Triton gets addresses, and computes on its own which of them it reads and writes. So the exact
+// operands are known only after the kernel has run. The sanitizer then checks them as if the kernel began.
+namespace at::openreg {
+
+// Elements of `size` bytes, from `data` on, `step` bytes apart.
+struct InterpretedAccess {
+  const void* data;
+  int64_t size;
+  int64_t count;
+  int64_t step;
+  unsigned access; // orAccessRead or orAccessWrite
+};
+
+// Computes a kernel on the current stream of `device`. `name` must be valid until the process ends. `whole`: the memory
+// of the tensors that the kernel gets, by which dry execution decides whether the kernel is skipped. `compute(tells)`
+// computes. It returns what it has read and written if `tells` is true, otherwise nothing.
+OPENREG_API void run_interpreted(
+    c10::DeviceIndex device,
+    const char* name,
+    const std::vector<InterpretedAccess>& whole,
+    const std::function<std::vector<InterpretedAccess>(bool tells)>& compute);
+
+} // namespace at::openreg

@@ -1,0 +1,211 @@
+"""Kernels of Triton on the device, in Triton's own interpreter."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from compiled import output_of, runner
+from cuda_builds import AS_CUDA
+from programs import Run
+
+APART = Path(sys.prefix) / "triton"
+pytestmark = pytest.mark.skipif(not APART.exists(), reason="needs triton, which `make test-all` installs")
+
+HEAD = """
+import torch, triton, triton.language as tl
+
+DEVICE = {device!r}
+
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = i < n
+    tl.store(out + i, tl.load(x + i, mask) + tl.load(y + i, mask), mask)
+
+def sum_of(x, y, n=None):
+    out = torch.empty_like(x)
+    add[(triton.cdiv(x.numel(), 64),)](x, y, out, n or x.numel(), BLOCK=64)
+    return out
+
+def error(function, *arguments):
+    try:
+        function(*arguments)
+    except Exception as error:
+        return f"{{type(error).__name__}}: {{error}}"
+"""
+
+
+def python_on(device: str, tmp_path: Path, inductor_cache: Path) -> Run:
+    environment = {
+        "TORCH_OPENREG_AS": device,
+        "OPENREG_TRITON": "interpret",
+        "PYTHONPATH": str(APART),
+        "TORCHINDUCTOR_CACHE_DIR": str(inductor_cache),
+    }
+    return runner(tmp_path / "program.py", HEAD.format(device=device), **environment)
+
+
+@pytest.fixture(params=["openreg", pytest.param("cuda", marks=AS_CUDA)])
+def python(request: pytest.FixtureRequest, inductor_cache: Path, tmp_path: Path) -> Run:
+    return python_on(request.param, tmp_path, inductor_cache)
+
+
+@pytest.fixture
+def cuda(inductor_cache: Path, tmp_path: Path) -> Run:
+    return python_on("cuda", tmp_path, inductor_cache)
+
+
+def test_torch_compile_does_not_ask_triton_for_a_gpu(python: Run) -> None:
+    code = """
+        x = torch.randn(4, 4)
+        for device in (DEVICE, "cpu"):
+            compute = torch.compile(lambda x: (x.sin() @ x).cos())
+            print(torch.allclose(compute(x.to(device)).cpu(), (x.sin() @ x).cos(), atol=1e-6))
+        print(triton.runtime.driver.active.get_active_torch_device() == torch.device(DEVICE, 0))
+    """
+    assert output_of(python(code, OPENREG_TRITON="refuse")).splitlines() == ["True", "True", "True"]
+
+
+def test_without_the_interpreter_a_launch_names_the_variable(python: Run) -> None:
+    code = "print(error(sum_of, *torch.ones(2, 4, device=DEVICE)))"
+    assert re.fullmatch(
+        r"NotImplementedError: Kernels of Triton are not compiled for an? \w+ device\. Triton's interpreter runs them: "
+        r"set TRITON_INTERPRET=1, or OPENREG_TRITON=interpret, before the program starts\.",
+        output_of(python(code, OPENREG_TRITON="refuse")),
+    )
+
+
+@pytest.mark.parametrize("mode", ["inline", "chaos"])
+def test_a_kernel_computes_on_device_memory_in_the_order_of_its_stream(python: Run, mode: str) -> None:
+    code = """
+        x, y = torch.rand(1000, device=DEVICE), torch.rand(1000, device=DEVICE)
+        z = x @ y
+        memory = torch.get_device_module(DEVICE)
+        expected = ((x + y) * 2 + y).cpu()
+        memory.synchronize()
+        before = memory.memory_stats()["allocation.all.allocated"]
+        out = sum_of((x + y) * 2, y)
+        print(memory.memory_stats()["allocation.all.allocated"] - before, torch.equal(out.cpu(), expected))
+    """
+    assert output_of(python(code, OPENREG_EXECUTION=mode)) == "3 True"
+
+
+def test_a_profile_has_the_kernel(cuda: Run) -> None:
+    code = """
+        x = torch.ones(10, device=DEVICE)
+        with torch.profiler.profile() as profile:
+            sum_of(x, x)
+        print([event.name for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA])
+    """
+    assert "'add'" in output_of(cuda(code))
+
+
+def test_autotune_takes_the_first_configuration_and_says_so(python: Run) -> None:
+    code = """
+        @triton.autotune([triton.Config({"BLOCK": 32}), triton.Config({"BLOCK": 64})], key=["n"])
+        @triton.jit
+        def increment(x, n, BLOCK: tl.constexpr):
+            i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+            tl.store(x + i, tl.load(x + i, i < n) + 1, i < n)
+
+        x = torch.zeros(100, device=DEVICE)
+        for _ in range(2):
+            increment[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](x, 100)
+        print(increment.best_config.kwargs, x.unique().tolist())
+        print(triton.testing.do_bench(lambda: x.add_(1), warmup=1, rep=1) > 0)
+    """
+    result = python(code)
+    assert output_of(result).splitlines() == ["{'BLOCK': 32} [2.0]", "True"]
+    assert result.stderr.count("Triton's autotune takes the first of 2 configurations of increment") == 1
+
+
+def test_an_access_outside_of_the_tensors_names_the_kernel_and_its_line(python: Run) -> None:
+    code = """
+        x = torch.ones(100, device=DEVICE)
+        print(error(sum_of, x, x, 101))
+    """
+    assert re.search(
+        r"IndexError\(.the Triton kernel add reads 4 bytes outside of its tensors, 4 bytes past the end of the 400 bytes "
+        r"of 'x', at \S+program\.py:10",
+        output_of(python(code)).replace("\\", ""),
+    )
+
+
+def test_a_kernel_loads_addresses_from_memory(python: Run) -> None:
+    code = """
+        @triton.jit
+        def first(pointers, out, COUNT: tl.constexpr):
+            for i in range(COUNT):
+                pointer = tl.load(pointers + i).to(tl.pointer_type(tl.float32))
+                tl.store(out + i, tl.load(pointer))
+
+        tensors = [torch.full((3,), float(i), device=DEVICE) for i in range(4)]
+        pointers = torch.tensor([each.data_ptr() for each in tensors], device=DEVICE)
+        out = torch.empty(4, device=DEVICE)
+        first[(1,)](pointers, out, COUNT=4)
+        print(out.tolist())
+    """
+    assert output_of(python(code)) == "[0.0, 1.0, 2.0, 3.0]"
+
+
+def test_atomics_and_tensors_of_the_cpu(python: Run) -> None:
+    code = """
+        @triton.jit
+        def count(x, out):
+            tl.atomic_add(out + tl.load(x + tl.program_id(0)), 1)
+
+        x = torch.tensor([0, 1, 1, 2, 1], device=DEVICE)
+        out = torch.zeros(3, dtype=torch.int32, device=DEVICE)
+        count[(5,)](x, out)
+        print(out.tolist())
+        print(error(sum_of, x, x.cpu()))
+        on_cpu = torch.arange(4)
+        print(sum_of(on_cpu, on_cpu).tolist())
+    """
+    assert output_of(python(code)).splitlines() == [
+        "[1, 3, 1]",
+        "ValueError: Pointer argument 'y' cannot be accessed from Triton (cpu tensor?)",
+        "[0, 2, 4, 6]",
+    ]
+
+
+def test_the_sanitizer_knows_what_a_kernel_loads_and_stores(python: Run) -> None:
+    code = """
+        from torch_openreg.openreg import sanitizer
+
+        @triton.jit
+        def write(x, n):
+            tl.store(x + tl.arange(0, 64), 0.0, tl.arange(0, 64) < n)
+
+        x, y = torch.ones(64, device=DEVICE), torch.ones(64, device=DEVICE)
+        for second in (lambda: sum_of(x, y), lambda: write[(1,)](x, 0), lambda: write[(1,)](x, 64)):
+            torch.accelerator.synchronize()
+            with sanitizer.enable("race,init,memory", mode="report") as session:
+                kept = sum_of(x, y)
+                with torch.Stream(DEVICE):
+                    result = second()
+            print([(each.kind, [part.operator for part in each.accesses]) for each in session.reports])
+    """
+    assert output_of(python(code)).splitlines() == ["[]", "[]", "[('race', ['write', 'add'])]"]
+
+
+@AS_CUDA
+def test_operators_made_of_kernels_run_in_eager_and_compiled_programs(cuda: Run) -> None:
+    code = """
+        from torch.library import triton_op, wrap_triton
+
+        @triton_op("mine::add", mutates_args={})
+        def mine(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            out = torch.empty_like(x)
+            wrap_triton(add)[(triton.cdiv(x.numel(), 64),)](x, y, out, x.numel(), BLOCK=64)
+            return out
+
+        x, y = torch.rand(100, device=DEVICE), torch.rand(100, device=DEVICE)
+        print(torch.equal(mine(x, y), x + y))
+        print(torch.equal(torch.compile(lambda x, y: mine(x.sin(), y) * 2)(x, y), (x.sin() + y) * 2))
+        print(torch.equal(torch.compile(lambda x, y: sum_of(x.sin(), y) * 2)(x, y), (x.sin() + y) * 2))
+    """
+    assert output_of(cuda(code)).splitlines() == ["True", "True", "True"]
