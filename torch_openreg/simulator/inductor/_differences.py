@@ -151,12 +151,12 @@ def _decomposed(original: Any, *args: Any, **kwargs: Any) -> Any:
     """Wraps the lowering of a higher-order operator: lowers what its implementation for eager execution calls."""
     if not any(isinstance(each, ir.IRNode) and _is_ours(each) for each in pytree.arg_tree_leaves(*args, **kwargs)):
         return original(*args, **kwargs)
-    node = V.graph.current_node
+    node: Any = V.graph.current_node
     nodes, structure = pytree.tree_flatten((node.args, node.kwargs))
     values = pytree.tree_leaves((args, kwargs))
     # The subgraphs are attributes of the graph's module. The implementation calls them, so they are no inputs.
     subgraphs = {
-        i: getattr(V.graph.module, each.target)
+        i: getattr(V.graph.module, str(each.target))
         for i, each in enumerate(nodes)
         if isinstance(each, fx.Node) and each.op == "get_attr" and isinstance(values[i], ir.Subgraph)
     }

@@ -33,7 +33,7 @@ class _Utils:
         }
 
 
-class Driver(DriverBase):  # type: ignore[misc]
+class Driver(DriverBase):
     """The device for Triton's autotuner, ``do_bench`` and the programs that ask for the target. It launches nothing."""
 
     utils = _Utils
@@ -72,7 +72,7 @@ class Driver(DriverBase):  # type: ignore[misc]
     def get_benchmarker(self) -> Callable[..., Any]:
         from triton.testing import do_bench  # type: ignore[import-not-found]
 
-        return do_bench  # type: ignore[no-any-return]
+        return do_bench
 
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
         """One element: the caches of the host are not those of the device."""
