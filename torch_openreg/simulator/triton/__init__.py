@@ -38,6 +38,11 @@ def interpret_if_asked(_: ModuleType) -> None:
         os.environ["TRITON_INTERPRET"] = "1"
 
 
+def leave_out(trace_rules: ModuleType) -> None:
+    """Lets dynamo end the graph before a launch, which is Python code here. The program then launches the kernel."""
+    trace_rules.add("triton.runtime.interpreter")
+
+
 def patch_launches(_: ModuleType) -> None:
     apply(LAUNCHES)
 

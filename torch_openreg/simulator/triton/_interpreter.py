@@ -141,6 +141,11 @@ def execute(original: Callable[..., None], self: Any, *args: Any, **kwargs: Any)
     devices = {tensor.device for _, tensor in tensors}
     if not any(device.type == device_type for device in devices):
         return original(self, *args, **kwargs)
+    if any(torch._subclasses.fake_tensor.is_fake(tensor) for _, tensor in tensors):
+        raise NotImplementedError(
+            f"The Triton kernel {self.fn.__name__} cannot be traced while Triton's interpreter runs it: make the operator "
+            "with torch.library.custom_op and register_fake, and not with torch.library.triton_op."
+        )
     for name, tensor in tensors:
         if tensor.device.type != device_type:
             raise ValueError(f"Pointer argument {name!r} cannot be accessed from Triton (cpu tensor?)")
