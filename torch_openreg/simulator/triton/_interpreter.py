@@ -134,6 +134,7 @@ def _tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
         yield from _tensors(name, value.base)
 
 
+@torch._disable_dynamo  # type: ignore[untyped-decorator]
 def execute(original: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:
     """Wraps GridExecutor.__call__(): the kernel enters the kernel scope. Hooks run before, because they launch too."""
     named = [*zip(self.arg_names, args, strict=False), *kwargs.items()]
