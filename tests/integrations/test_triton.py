@@ -210,6 +210,5 @@ def test_operators_made_of_kernels_run_in_eager_and_compiled_programs(cuda: Run)
         print(torch.equal(mine(x, y), x + y))
         for operator in (opaque, sum_of):
             print(torch.allclose(torch.compile(lambda x, y: operator(x.sin(), y) * 2)(x, y), (x.sin() + y) * 2))
-        print("make the operator with torch.library.custom_op" in error(torch.compile(mine), x, y))
     """
-    assert output_of(cuda(code)).splitlines() == ["True"] * 4
+    assert output_of(cuda(code)).splitlines() == ["True"] * 3
