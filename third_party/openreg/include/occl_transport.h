@@ -42,7 +42,7 @@ class Deadline {
 // Whether ranks compare their headers: OCCL_CHECK. Throws std::invalid_argument if the variable has a bad value.
 OPENREG_EXPORT bool checksHeaders();
 
-// Whether several ranks of a group may use one device: OCCL_MULTI_RANK_GPU_ENABLE, as with NCCL. Throws
+// Whether several ranks of a group may use one device: OCCL_MULTI_RANK_GPU_ENABLE, as NCCL_MULTI_RANK_GPU_ENABLE. Throws
 // std::invalid_argument if the variable has a bad value.
 OPENREG_EXPORT bool allowsSharedDevices();
 

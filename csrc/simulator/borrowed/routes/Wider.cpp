@@ -104,7 +104,6 @@ void WiderKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet 
   }
 }
 
-// LITERALINCLUDE START: WIDER DTYPES
 std::vector<WiderOperators> wider_operators() {
   return {
       {{"avg_pool3d",
@@ -137,6 +136,5 @@ std::vector<WiderOperators> wider_operators() {
       {{"trace"}, {kBool, kComplexHalf}},
   };
 }
-// LITERALINCLUDE END: WIDER DTYPES
 
 } // namespace at::openreg

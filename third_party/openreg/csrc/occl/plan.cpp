@@ -27,8 +27,7 @@ std::string describe(const Header& header) {
 }
 
 // The value of an environment variable that is 1 or 0.
-bool isSet(const char* name, bool byDefault) {
-  const char* value = std::getenv(name);
+bool isSet(const char* name, const char* value, bool byDefault) {
   const std::string_view setting = value == nullptr || *value == '\0' ? (byDefault ? "1" : "0") : value; // empty: unset
   if (setting != "0" && setting != "1") {
     throw std::invalid_argument(
@@ -52,12 +51,12 @@ bool matches(const Header& a, const Header& b) {
 } // namespace
 
 bool checksHeaders() {
-  static const bool checks = isSet("OCCL_CHECK", true);
+  static const bool checks = isSet("OCCL_CHECK", std::getenv("OCCL_CHECK"), true);
   return checks;
 }
 
 bool allowsSharedDevices() {
-  static const bool allows = isSet("OCCL_MULTI_RANK_GPU_ENABLE", false);
+  static const bool allows = isSet("OCCL_MULTI_RANK_GPU_ENABLE", std::getenv("OCCL_MULTI_RANK_GPU_ENABLE"), false);
   return allows;
 }
 
