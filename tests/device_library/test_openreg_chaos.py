@@ -250,6 +250,20 @@ def test_a_program_that_reads_memory_in_a_loop_goes_on_after_a_while(late: None,
         pass
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_work_that_nobody_waits_for_runs_after_much_other_work(
+    seed: int, stream: int, other: int, seen: list[str], kernel: Callable[[int, str], None]
+) -> None:
+    call("orSetExecutionMode", CHAOS, seed)
+    kernel(other, "not needed")
+    for _ in range(30_000):
+        if seen:
+            break
+        launch(stream, lambda: None)
+        synchronize(stream)
+    assert seen == ["not needed"]
+
+
 def test_the_completion_of_deferred_work_shows_when_somebody_waits(
     late: None, stream: int, other: int, event: int, seen: list[str], kernel: Callable[[int, str], None]
 ) -> None:

@@ -415,8 +415,9 @@ def test_torch_distributed_debug_detail_reports_a_mismatch() -> None:
 
 
 def outputs_of_two(program: str, **settings: Any) -> list[str]:
-    """What the processes of ranks 0 and 1 print. Both must exit with the status 0."""
-    return [result.stdout for result in programs.ranks(2, program, status=0, **settings)]
+    """What the processes of ranks 0 and 1, on one device, print. Both must exit with the status 0."""
+    shared = {"OCCL_MULTI_RANK_GPU_ENABLE": "1"}
+    return [result.stdout for result in programs.ranks(2, program, status=0, **shared, **settings)]
 
 
 @pytest.mark.slow

@@ -16,6 +16,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// An item is held while at most this many others run. A program may wait, in a loop that runs other work, for something
+// that only this item does, such as a collective whose result nobody waits for.
+constexpr uint64_t kLongestHold = 20'000;
 // How long a query waits for an item, which may itself wait for the thread that asks.
 constexpr std::chrono::milliseconds kLongestQuery{50};
 // How long the exit of the process waits for held work.
@@ -31,6 +34,10 @@ EngineState& engineOf(const Work& work) {
 
 bool isNeeded(const Stream& stream) {
   return stream.completed < stream.needed;
+}
+
+bool isOverdue(const Stream& stream) {
+  return scheduler->ended - stream.heldAt >= kLongestHold;
 }
 
 bool isFree(const EngineState& engine) {
@@ -90,6 +97,7 @@ void makeReady(Locked& locked, const StreamPtr& stream) {
     return;
   }
   stream->hold = Hold::held;
+  stream->heldAt = scheduler->ended;
   scheduler->held.push_back(stream);
   if (scheduler->held.size() == 1) {
     schedule->holding();
@@ -122,11 +130,16 @@ void runNext(Locked& locked) {
     return;
   }
   const auto& held = scheduler->held;
+  const auto overdue = std::find_if(held.begin(), held.end(), [](auto& stream) { return isOverdue(*stream); });
+  if (overdue != held.end()) {
+    return start(locked, *overdue);
+  }
   if (std::any_of(held.begin(), held.end(), [](auto& stream) { return isNeeded(*stream); })) {
     return start(locked, choose(held, isNeeded));
   }
   const auto& begun = scheduler->begun;
-  const auto first = std::find_if(begun.begin(), begun.end(), [](auto& stream) { return isNeeded(*stream); });
+  const auto isDue = [](auto& stream) { return isNeeded(*stream) || isOverdue(*stream); };
+  const auto first = std::find_if(begun.begin(), begun.end(), isDue);
   if (first != begun.end() && (*first)->hold == Hold::arrived) {
     show(locked, *first);
   }

@@ -93,6 +93,7 @@ struct Stream {
   size_t activeIndex = 0;  // while busy: the index in Scheduler::active
   Hold hold = Hold::none;  // of the first item that is not completed
   uint64_t needed = 0;     // somebody waits for the first `needed` items; only in orExecutionChaos
+  uint64_t heldAt = 0;     // Scheduler::ended when it became `held`
   uint64_t rank = 0;       // of the stream in a random schedule
   uint64_t rankedIn = 0;   // the part of the schedule in which the rank was drawn
   std::vector<std::pair<uint64_t, std::shared_ptr<Stream>>>
