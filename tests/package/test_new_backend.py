@@ -79,7 +79,7 @@ def test_there_are_no_marks_and_nothing_of_what_only_this_project_has(project: t
     _, folder = project
     only_here = re.compile(
         r"LITERALINCLUDE|_C_cuda"
-        r"|\{\{(name|version)\}\}|(?<!pytorch\.org/)docs/|\"docs\"|benchmarks|make (bench|docs|look|fuzz)"
+        r"|\{\{(name|version)\}\}|(?<!pytorch\.org/)docs/|\"docs\"|(?<!-)benchmarks|make (bench|docs|look|fuzz)"
         r"|\brelease/|tests/tools/mutants"
     )
     for path in files(folder):

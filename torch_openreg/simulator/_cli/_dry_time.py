@@ -11,7 +11,7 @@ from typing import Any
 from torch_openreg import _page
 
 KERNELS = 10  # how many kernels are printed
-# Of docs/test/will-it-fit.md, whose table `python -m benchmarks.dry_time` makes.
+# Measured on published results that the rates do not use: see the page will-it-fit.md of the book.
 ERROR = "an estimate: -35 % to +65 % on 16 published results, within 18 % on 12 of them"
 
 

@@ -348,7 +348,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   register_structured();
   for (const WiderOperators& each : wider_operators()) {
     for (const char* name : each.names) {
-      auto kernel = std::make_unique<WiderKernel>(each.dtypes, each.check);
+      auto kernel = std::make_unique<WiderKernel>(each.dtypes, each.precondition);
       m.impl(name, routed(torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)), "registered fallback"));
     }
   }

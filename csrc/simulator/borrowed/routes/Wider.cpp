@@ -71,8 +71,8 @@ void WiderKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet 
     return check_and_run<&fallback>(op, keys, stack);
   }
   const ScalarType dtype = first->toTensor().scalar_type();
-  if (check_ != nullptr) {
-    check_(schema, arguments);
+  if (precondition_ != nullptr) {
+    precondition_(schema, arguments);
   }
   std::vector<std::pair<Tensor, Tensor>> written; // the program's tensor, and the wider one that the kernel writes
   for (size_t i = 0; i < count; ++i) {

@@ -15,22 +15,23 @@ namespace at::openreg {
 class WiderKernel final : public c10::OperatorKernel {
  public:
   // Checks the operands, before they are widened, as CUDA's kernel does.
-  using Check = void (*)(const c10::FunctionSchema& schema, std::span<const c10::IValue> arguments);
+  using Precondition = void (*)(const c10::FunctionSchema& schema, std::span<const c10::IValue> arguments);
 
-  WiderKernel(std::vector<ScalarType> dtypes, Check check) : dtypes_(std::move(dtypes)), check_(check) {}
+  WiderKernel(std::vector<ScalarType> dtypes, Precondition precondition)
+      : dtypes_(std::move(dtypes)), precondition_(precondition) {}
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
  private:
   bool is_narrow(const Tensor& tensor) const;
 
   std::vector<ScalarType> dtypes_;
-  Check check_;
+  Precondition precondition_;
 };
 
 struct WiderOperators {
   std::vector<const char*> names;
   std::vector<ScalarType> dtypes;
-  WiderKernel::Check check = nullptr;
+  WiderKernel::Precondition precondition = nullptr;
 };
 
 std::vector<WiderOperators> wider_operators();
