@@ -87,11 +87,16 @@ x = torch.randn(4, 8)
 for line in sys.argv[1].split():
     name, dtype = line.split(",")
     half = (torch.complex(x, x.roll(1)) if dtype == "complex32" else x).to(getattr(torch, dtype))
-    arguments = () if name[-1] in "2n" else (8,)
-    actual = getattr(torch.fft, name)(half.cuda(), *arguments)
-    expected = getattr(torch.fft, name)(half.to(torch.complex64 if half.is_complex() else torch.float32), *arguments)
+    if name.startswith(("hfft", "irfft")):
+        half = half[:, :5]  # gives 8 numbers
+    actual = getattr(torch.fft, name)(half.cuda())
+    expected = getattr(torch.fft, name)(half.to(torch.complex64 if half.is_complex() else torch.float32))
     assert actual.dtype == (torch.complex32 if expected.is_complex() else torch.float16), line
-    assert torch.equal(actual.cpu().to(expected.dtype), expected.to(actual.dtype).to(expected.dtype)), line
+    actual, rounded = actual.cpu().to(expected.dtype), expected.to(actual.dtype).to(expected.dtype)
+    if name in ("hfft2", "hfftn", "ihfft2", "ihfftn"):  # two operators: the result of the first is rounded too
+        torch.testing.assert_close(actual, rounded, rtol=0, atol=2 * torch.finfo(torch.float16).eps * rounded.abs().max().item())
+    else:
+        assert torch.equal(actual, rounded), line
 try:
     torch.fft.fft(torch.ones(3, 5, dtype=torch.float16, device="cuda"))
 except RuntimeError as error:

@@ -10,6 +10,7 @@ to Triton's table when Triton is imported in a process that has the device.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from types import ModuleType
@@ -40,7 +41,8 @@ def interpret_if_asked(_: ModuleType) -> None:
 
 def leave_out(trace_rules: ModuleType) -> None:
     """Lets dynamo end the graph before a launch, which is Python code here. The program then launches the kernel."""
-    trace_rules.add("triton.runtime.interpreter")
+    if importlib.util.find_spec("triton"):
+        trace_rules.add("triton.runtime.interpreter")
 
 
 def patch_launches(_: ModuleType) -> None:
