@@ -134,7 +134,7 @@ def _tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
         yield from _tensors(name, value.base)
 
 
-@torch._disable_dynamo  # type: ignore[untyped-decorator]
+@torch._disable_dynamo
 def execute(original: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:
     """Wraps GridExecutor.__call__(): the kernel enters the kernel scope. Hooks run before, because they launch too."""
     named = [*zip(self.arg_names, args, strict=False), *kwargs.items()]
@@ -213,7 +213,7 @@ def integer_to_pointer(original: Any, self: Any, *args: Any) -> Any:
 
 def first_configuration(original: Any, self: Any, *args: Any, config: Any, **meta: Any) -> Any:
     """Wraps Autotuner._bench(): each configuration takes the same time, so the first one is the fastest."""
-    from triton import knobs  # type: ignore[import-not-found]
+    from triton import knobs
 
     if not knobs.runtime.interpret:
         return original(self, *args, config=config, **meta)
