@@ -20,6 +20,7 @@ from torch_openreg._identity import identity
 from torch_openreg._upstream import apply
 from torch_openreg.simulator.triton._upstream import AUTOTUNER, INTERPRETER, LAUNCHES
 
+INTERPRET = "TRITON_INTERPRET"  # a variable of Triton
 NO_COMPILER = (
     f"Kernels of Triton are not compiled for {identity.one}. Triton's interpreter runs them: set TRITON_INTERPRET=1, or "
     "OPENREG_TRITON=interpret, before the program starts."
@@ -29,14 +30,14 @@ NO_COMPILER = (
 def interpret_if_asked(_: ModuleType) -> None:
     """Obeys ``OPENREG_TRITON=interpret``. Triton decides at each ``@triton.jit``, and has such functions itself."""
     if os.environ.get("OPENREG_TRITON") == "interpret":
-        if "triton.language" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
+        if "triton.language" in sys.modules and os.environ.get(INTERPRET) != "1":
             from torch_openreg._failure import warn
 
             warn(
                 "OPENREG_TRITON=interpret has no effect, because triton was imported before torch. Import torch first, "
                 "or set TRITON_INTERPRET=1."
             )
-        os.environ["TRITON_INTERPRET"] = "1"
+        os.environ[INTERPRET] = "1"
 
 
 def leave_out(trace_rules: ModuleType) -> None:
