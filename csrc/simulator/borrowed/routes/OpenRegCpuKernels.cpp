@@ -347,9 +347,9 @@ void fallback_for(torch::Library& m, c10::DispatchKey key, const Names& names) {
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   register_structured();
   for (const WiderOperators& each : wider_operators()) {
-    for (const char* name : each.names) {
+    for (const char* op : each.names) {
       auto kernel = std::make_unique<WiderKernel>(each.dtypes, each.precondition);
-      m.impl(name, routed(torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)), "registered fallback"));
+      m.impl(op, routed(torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)), "registered fallback"));
     }
   }
   fallback_for<&check_and_run<&fallback>>(m, c10::DispatchKey::PrivateUse1, nondeterministic_operators());
