@@ -44,6 +44,7 @@ dist.destroy_process_group()
 SUM = """
 import os, torch, torch.distributed as dist
 
+torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
 dist.init_process_group("occl")
 rank = dist.get_rank()
 counter = f"/sys/class/net/{os.environ['GLOO_SOCKET_IFNAME']}/statistics/tx_bytes"
