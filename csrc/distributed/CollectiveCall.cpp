@@ -131,8 +131,7 @@ std::exception_ptr CollectiveCall::explain(
               " error: invalid usage. ",
               error.what(),
               ". Call set_device() with LOCAL_RANK before the first collective. Several ranks may use one device only "
-              "if "
-              "OCCL_MULTI_RANK_GPU_ENABLE=1."));
+              "if OCCL_MULTI_RANK_GPU_ENABLE=1."));
     }
     if (error.keepsStep()) {
       return backend_error(error.what());
