@@ -13,7 +13,7 @@ ALLOWED_MEMORY = "a number of bytes per device from 1M to 16384G, with an option
 ALLOWED_VISIBLE = (
     "different device indices separated by commas (for example 0,1), or an empty value to hide every device"
 )
-ALLOWED_EXECUTION = "inline, async or chaos"
+ALLOWED_EXECUTION = "inline, async, chaos, early, late or random:SEED with a SEED from 1 to 18446744073709551615"
 ALLOWED_SEED = "an integer from 0 to 18446744073709551615"
 
 
@@ -82,7 +82,7 @@ def test_a_client_adds_a_variable_that_selects_devices_and_gives_texts_of_errors
             for value in ("abc", "-1", "0", "1K", "G", "1.5G", "16GB", "16 G", "16385G", "9" * 30)
         ),
         *(("OPENREG_VISIBLE_DEVICES", value, ALLOWED_VISIBLE) for value in ("abc", "0,", ",", "0 1", "0,0", "0x1")),
-        *(("OPENREG_EXECUTION", value, ALLOWED_EXECUTION) for value in ("1", "Inline", "async ", "asynchronous")),
+        *(("OPENREG_EXECUTION", value, ALLOWED_EXECUTION) for value in ("1", "Inline", "async ", "random", "random:0")),
         *(("OPENREG_CHAOS_SEED", value, ALLOWED_SEED) for value in ("-1", "0x10", "1.0", str(1 << 64))),
     ],
 )

@@ -258,6 +258,12 @@ def test_the_mode_comes_from_the_environment() -> None:
     assert output_of(code, OPENREG_EXECUTION="chaos", OPENREG_CHAOS_SEED=str(2**64 - 1)) == f"2 {2**64 - 1}"
 
 
+def test_a_schedule_comes_from_the_environment_with_its_seed() -> None:
+    code = "seed = ctypes.c_uint64(); print(get_int('orGetExecutionMode', ctypes.byref(seed)), seed.value)"
+    for name, expected in (("early", "0 0"), ("late", "2 0"), (f"random:{2**64 - 1}", f"2 {2**64 - 1}")):
+        assert output_of(code, OPENREG_EXECUTION=name, OPENREG_CHAOS_SEED="5") == expected
+
+
 def test_each_mode_has_the_name_that_the_environment_gives_it() -> None:
     assert [lib.orGetExecutionModeName(mode) for mode in (0, 1, 2, 3)] == [b"inline", b"async", b"chaos", None]
 

@@ -41,10 +41,12 @@ def test_a_list_of_checks_is_checked_without_torch() -> None:
 def test_the_device_library_knows_the_execution_modes_of_the_table() -> None:
     (variable,) = [each for each in all_variables() if each.name == "OPENREG_EXECUTION"]
     code = "print(get_int('orGetExecutionMode', None))"
-    assert [output_of(code, OPENREG_EXECUTION=mode) for mode in variable.choices] == ["0", "1", "2"]
+    modes = {name: output_of(code, OPENREG_EXECUTION=name.replace("SEED", "7")) for name in variable.choices}
+    assert modes == {"inline": "0", "async": "1", "chaos": "2", "early": "0", "late": "2", "random:SEED": "2"}
     *some, last = variable.choices
     _, message = error_of(code, OPENREG_EXECUTION="many")
-    assert message.endswith(f'OPENREG_EXECUTION="many" is not valid: expected {", ".join(some)} or {last}')
+    allowed = f"{', '.join(some)} or {last} with a SEED from 1 to {2**64 - 1}"
+    assert message.endswith(f'OPENREG_EXECUTION="many" is not valid: expected {allowed}')
 
 
 def test_the_default_is_the_first_choice_and_empty_means_unset() -> None:

@@ -20,7 +20,7 @@ from comparison import DEVICE, DEVICE_0, DEVICE_1, NAME, PRELUDE, assert_same
 from openreg_c import HostFn, call
 from programs import PYTEST, Run
 
-from torch_openreg import openreg
+from torch_openreg import _C, openreg
 
 MODES = ("inline", "async", "chaos")
 QUEUEING = ("async", "chaos")
@@ -87,11 +87,21 @@ def test_the_mode_is_restored_when_an_error_leaves_it() -> None:
 
 def test_another_mode_is_refused() -> None:
     before = openreg.get_execution_mode()
-    with pytest.raises(
-        ValueError, match=r"^Expected an execution mode of 'inline', 'async', 'chaos', but got 'turbo'$"
-    ):
-        openreg.execution_mode("turbo")
+    for name in ("turbo", "random", "random:0", "random:x", f"random:{2**64}", "late:1"):
+        with pytest.raises(
+            ValueError, match=f'^there is no execution mode "{name}": expected inline, async, '
+        ) as caught:
+            openreg.execution_mode(name)
+        assert str(caught.value).endswith(" or random:SEED with a SEED from 1 to 18446744073709551615")
     assert openreg.get_execution_mode() == before
+
+
+def test_a_schedule_has_a_name_and_is_restored() -> None:
+    with openreg.execution_mode("random:7"):
+        for name, mode in (("early", "inline"), ("late", "chaos"), ("random:8", "chaos")):
+            with openreg.execution_mode(name, seed=5):
+                assert openreg.get_execution_mode() == mode
+        assert _C._get_execution_mode() == ("chaos", 7)
 
 
 def test_changing_the_mode_waits_for_what_is_queued(queueing: str) -> None:

@@ -203,10 +203,9 @@ def thing():
 def test_it(thing): seeds.append(_C._get_execution_mode()); assert thing == 2 * len(seeds) - 1
 class TestCase(unittest.TestCase):
     def test_method(self): seeds.append(_C._get_execution_mode())
-def test_all(): assert seeds == [(2, 7), (2, 8), (2, 9)] * 2
+def test_all(): assert seeds == [("chaos", 7), ("chaos", 8), ("chaos", 9)] * 2
 """,
-        "--openreg-execution=chaos",
-        "--openreg-seed=7",
+        "--openreg-execution=random:7",
         "--openreg-chaos-runs=3",
     )
     result.assert_outcomes(passed=3)
@@ -238,6 +237,18 @@ def test_a_seed_that_is_no_number_is_a_usage_error(
     result.stderr.fnmatch_lines([f"ERROR: OPENREG_CHAOS_SEED='abc' is not valid: {expected}"])
 
 
+def test_a_schedule_that_does_not_exist_is_a_usage_error(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = "is not valid: expected inline, async, chaos, early, late or random:SEED"
+    result = run(pytester, "def test_it(): pass", "--openreg-execution=random:0")
+    result.stderr.fnmatch_lines([f"*--openreg-execution: 'random:0' {expected}"])
+    monkeypatch.setenv("OPENREG_EXECUTION", "random:x")
+    result = run(pytester, "def test_it(): pass", "--openreg")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR and "INTERNALERROR" not in result.stderr.str()
+    result.stderr.fnmatch_lines([f"ERROR: OPENREG_EXECUTION='random:x' {expected}"])
+
+
 @pytest.mark.slow
 def test_the_variable_of_the_mode_does_what_the_option_does(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
@@ -250,7 +261,7 @@ def test_first():
     torch.ones(1, device="openreg")
     openreg.execution_mode("inline")
 def test_seed():
-    assert _C._get_execution_mode() == (2, 3)
+    assert _C._get_execution_mode() == ("chaos", 3)
     raise ValueError
 """
     result = run(pytester, source)
@@ -307,7 +318,7 @@ def test_selecting_tests_does_not_change_their_order_of_execution_in_chaos(pytes
 def test_runs_without_chaos_are_a_usage_error(pytester: pytest.Pytester) -> None:
     result = run_pytest(pytester, "--openreg-chaos-runs=3")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --openreg-chaos-runs needs --openreg-execution=chaos."])
+    result.stderr.fnmatch_lines(["ERROR: --openreg-chaos-runs needs --openreg-execution=chaos, late or random:SEED."])
 
 
 # ---- --openreg-no-sync -----------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 // torch_openreg._C: the functions in C++ that the Python package calls. This file has those of devices, streams and
 // operators. Bindings.h says how the other files of this folder add theirs.
 #include <ATen/Context.h>
+#include <openreg_progress.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/utils/pybind.h>
@@ -250,15 +251,18 @@ extern "C" OPENREG_API PyObject* openreg_init_module() {
       py::arg("overload"));
   module.def(
       "_set_execution_mode",
-      wrap_pybind_function_no_gil(
-          [](int mode, uint64_t seed) { OPENREG_CHECK(orSetExecutionMode(static_cast<orExecutionMode>(mode), seed)); }),
-      py::arg("mode"),
+      wrap_pybind_function_no_gil([](const std::string& name, uint64_t seed) {
+        orExecutionMode mode{};
+        TORCH_CHECK_VALUE(orFindExecution(name.c_str(), &mode, &seed) == orSuccess, orGetLastErrorMessage());
+        OPENREG_CHECK(orSetExecutionMode(mode, seed));
+      }),
+      py::arg("name"),
       py::arg("seed"));
   module.def("_get_execution_mode", wrap_pybind_function([] {
                orExecutionMode mode{};
                uint64_t seed = 0;
                OPENREG_CHECK(orGetExecutionMode(&mode, &seed));
-               return std::make_tuple(int(mode), seed);
+               return std::make_tuple(orGetExecutionModeName(mode), seed);
              }));
   OPENREG_CHECK(orSetWaitCallbacks(&release_interpreter, &acquire_interpreter));
   module.def("_record_launch_sites", wrap_pybind_function(&record_launch_sites), py::arg("enabled"));

@@ -25,7 +25,12 @@ OPTIONS: tuple[tuple[str, str, Allowed, str], ...] = (
     ("model", "OPENREG_MODEL", "NAME|FILE", "the accelerator that the devices stand for, such as cuda-t4"),
     ("device-count", "OPENREG_DEVICE_COUNT", range(1, 65), "the number of simulated devices (default: 2)"),
     ("memory", "OPENREG_DEVICE_MEMORY", "SIZE", "the memory of each device, such as 512M (default: 16G)"),
-    ("execution", "OPENREG_EXECUTION", ("inline", "async", "chaos"), "when queued operators run (default: inline)"),
+    (
+        "execution",
+        "OPENREG_EXECUTION",
+        ("inline", "async", "chaos", "early", "late", "random:SEED"),
+        "when queued operators run (default: inline)",
+    ),
     ("seed", "OPENREG_CHAOS_SEED", range(2**64), "the seed of the order of work in the mode chaos (default: 0)"),
     ("poison", "OPENREG_POISON", ("0", "1"), "1: fresh and freed memory holds NaN (default: 0)"),
     (
@@ -70,6 +75,15 @@ def program_parser(command: str, description: str, script: str, epilog: str) -> 
     return parser
 
 
+def seed_of(execution: str, chaos_seed: str) -> str | None:
+    """The seed of a value of OPENREG_EXECUTION that lets work run in a chosen order. None for the other values.
+
+    ``chaos_seed``: the value of OPENREG_CHAOS_SEED, which holds for ``chaos``.
+    """
+    name, _, seed = execution.partition(":")
+    return {"chaos": chaos_seed, "late": "0", "random": seed}.get(name)
+
+
 def metavar(allowed: Allowed) -> str:
     """The text with which the help shows the allowed values."""
     if isinstance(allowed, str):
@@ -88,7 +102,10 @@ def reader(allowed: Allowed) -> Callable[[str], str]:
                 return text
             expected = f"a number from {allowed[0]} to {allowed[-1]}"
         else:
-            if text in allowed:
+            name, colon, seed = text.partition(":")
+            if text in allowed and not colon:
+                return text
+            if f"{name}:SEED" in allowed and seed.isascii() and seed.isdigit() and 0 < int(seed) < 2**64:
                 return text
             expected = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
         raise argparse.ArgumentTypeError(f"{text!r} is not valid: expected {expected}")

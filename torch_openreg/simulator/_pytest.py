@@ -1,7 +1,7 @@
 """The pytest plugin: options such as ``pytest --openreg-as=cuda`` set environment variables before torch is imported.
 
 The plugin does nothing, and imports neither torch nor torch_openreg, if none of its options, fixtures and markers is
-used and the environment sets neither OPENREG_EXECUTION=chaos nor OPENREG_FAULTS. Most of the code that runs around
+used and the environment sets neither a schedule (OPENREG_EXECUTION) nor OPENREG_FAULTS. Most of the code that runs around
 each test is in torch_openreg.simulator.testing.
 
 torch_openreg_pytest.py, which pytest imports, becomes this module.
@@ -21,22 +21,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ._options import OPTIONS, early_package, metavar, reader  # of the package torch_openreg_pytest
+from ._options import OPTIONS, early_package, metavar, reader, seed_of  # of the package torch_openreg_pytest
 
 if TYPE_CHECKING:
     import torch
 
-_CHAOS = pytest.StashKey[bool]()  # whether the tests run in the mode chaos
+_EXECUTION = pytest.StashKey[str]()  # the mode or schedule of the tests
 _SESSION = pytest.StashKey[Any]()  # the sanitizer's Session, from a test's call to the end of its teardown
 _FOUND = pytest.StashKey[list[str]]()  # with --openreg-sanitize: what was found outside the tests
-_SEED = pytest.StashKey[str]()  # the seed for the mode chaos, or an empty text
+_SEED = pytest.StashKey[str]()  # OPENREG_CHAOS_SEED
 # Options that set no variable: the name, the arguments for argparse, the help.
 FLAGS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("openreg", {"action": "store_true"}, "start the device, and count the tests that allocate memory on it"),
     (
         "openreg-chaos-runs",
         {"type": reader(range(1, 1001)), "metavar": "N"},
-        "with --openreg-execution=chaos, run each test N times, with N seeds (default: 1)",
+        "with --openreg-execution=chaos, late or random:SEED, run each test N times, with N seeds (default: 1)",
     ),
     (
         "openreg-no-sync",
@@ -84,7 +84,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     settings = _settings(early_config.known_args_namespace)
     environment = os.environ | settings
-    early_config.stash[_CHAOS] = environment.get("OPENREG_EXECUTION") == "chaos"
+    early_config.stash[_EXECUTION] = environment.get("OPENREG_EXECUTION", "")
     early_config.stash[_SEED] = environment.get("OPENREG_CHAOS_SEED", "")
     # A worker of pytest-xdist inherits the variables, so they have their effect even if torch is imported already.
     if settings.items() <= os.environ.items():
@@ -142,35 +142,39 @@ def _has_workers(config: pytest.Config) -> bool:
 
 
 def _is_chaotic(config: pytest.Config) -> bool:
-    """Whether --openreg-execution or OPENREG_EXECUTION is chaos. A later change by a conftest.py does not count."""
-    return config.stash.get(_CHAOS, False)
+    """Whether --openreg-execution or OPENREG_EXECUTION is a schedule. A later change by a conftest.py does not count."""
+    return seed_of(config.stash.get(_EXECUTION, ""), "") is not None
 
 
 def _seed(config: pytest.Config) -> int:
-    """The first seed for the mode chaos. The options, the environment or a test's marker may choose this mode.
+    """The first seed of the tests. The options, the environment or a test's marker may choose a schedule.
 
-    Raises UsageError if the seed is not a number.
+    Raises UsageError if the schedule or the seed is not valid.
     """
     from argparse import ArgumentTypeError
 
-    (allowed,) = (allowed for _, variable, allowed, _ in OPTIONS if variable == "OPENREG_CHAOS_SEED")
-    try:
-        return int(reader(allowed)(config.stash.get(_SEED, "") or "0"))
-    except ArgumentTypeError as error:
-        raise pytest.UsageError(f"OPENREG_CHAOS_SEED={error}") from None
+    execution, seed = config.stash.get(_EXECUTION, ""), config.stash.get(_SEED, "") or "0"
+    for variable, text in (("OPENREG_EXECUTION", execution or "inline"), ("OPENREG_CHAOS_SEED", seed)):
+        (allowed,) = (allowed for _, name, allowed, _ in OPTIONS if name == variable)
+        try:
+            reader(allowed)(text)
+        except ArgumentTypeError as error:
+            raise pytest.UsageError(f"{variable}={error}") from None
+    return int(seed_of(execution, seed) or seed)
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
     settings = _settings(config.known_args_namespace)
     if _is_chaotic(config):
-        settings |= {"OPENREG_EXECUTION": "chaos"}
+        settings |= {"OPENREG_EXECUTION": config.stash[_EXECUTION]}
         settings |= {"OPENREG_CHAOS_SEED": seed} if (seed := config.stash[_SEED]) else {}
     if not settings:
         return None
     device_type = os.environ.get("TORCH_OPENREG_AS") or "openreg"
     variables = " ".join(f"{variable}={value}" for variable, value in settings.items())
     runs = config.getoption("openreg_chaos_runs")
-    first_seed = ", seed 0" if _is_chaotic(config) and "OPENREG_CHAOS_SEED" not in settings else ""
+    takes_seed = settings.get("OPENREG_EXECUTION") == "chaos"
+    first_seed = ", seed 0" if takes_seed and "OPENREG_CHAOS_SEED" not in settings else ""
     times = f", each test with {runs} seeds" if runs else ""
     return f'torch_openreg: the device "{device_type}" is simulated ({variables}){first_seed}{times}'
 

@@ -14,7 +14,14 @@ _SWITCH = ("0", "1")
 VARIABLES = (
     ("OPENREG_DEVICE_COUNT", "number", "2, or the model's", "the number of devices", _DEVICE),
     ("OPENREG_DEVICE_MEMORY", "size", "16G, or the model's", "the bytes of each device", _DEVICE),
-    ("OPENREG_EXECUTION", "choice", "inline", "when queued work runs", _DEVICE, ("inline", "async", "chaos")),
+    (
+        "OPENREG_EXECUTION",
+        "choice",
+        "inline",
+        "when queued work runs",
+        _DEVICE,
+        ("inline", "async", "chaos", "early", "late", "random:SEED"),
+    ),
     ("OPENREG_CHAOS_SEED", "number", "0", "the seed of the order of work in the mode chaos", _DEVICE),
     ("OPENREG_POISON", "choice", "0", "whether free memory holds NaN", "csrc/simulator/Poison.cpp", _SWITCH),
     (

@@ -10,7 +10,9 @@
 #include <string_view>
 #include <utility>
 
+#include "error.h"
 #include "hooks.h"
+#include "openreg_progress.h"
 
 namespace openreg {
 namespace {
@@ -133,15 +135,32 @@ void readIdentityVariable(const orDeviceIdentity& identity, const char* own, Env
 
 constexpr std::string_view kModes[] = {"inline", "async", "chaos"}; // by orExecutionMode
 
-void readExecutionMode(std::string_view text, Environment& environment) {
-  const auto mode = std::find(std::begin(kModes), std::end(kModes), text);
-  if (mode == std::end(kModes)) {
-    environment.error = describe("OPENREG_EXECUTION", text, "inline, async or chaos");
-    return;
+constexpr const char* kExecutions =
+    "inline, async, chaos, early, late or random:SEED with a SEED from 1 to 18446744073709551615";
+
+// Finds the mode and the seed of a mode's name, or of a schedule's. A mode's name leaves the seed as it is. Returns
+// whether there is such a name.
+bool findExecution(std::string_view name, orExecutionMode& mode, uint64_t& seed) {
+  constexpr std::string_view kRandom = "random:";
+  if (const auto named = std::find(std::begin(kModes), std::end(kModes), name); named != std::end(kModes)) {
+    mode = static_cast<orExecutionMode>(named - std::begin(kModes));
+    return true;
   }
-  environment.executionMode = static_cast<orExecutionMode>(mode - std::begin(kModes));
-  if (environment.executionMode == orExecutionChaos && schedule == nullptr) {
-    environment.error = "OPENREG_EXECUTION=\"chaos\": " + std::string(kNoChaos);
+  const bool isRandom = name.starts_with(kRandom);
+  const uint64_t given = isRandom ? parseInteger<uint64_t>(name.substr(kRandom.size())).value_or(0) : 0;
+  if (name != "early" && name != "late" && given == 0) {
+    return false;
+  }
+  mode = name == "early" ? orExecutionInline : orExecutionChaos;
+  seed = given;
+  return true;
+}
+
+void readExecution(std::string_view text, Environment& environment) {
+  if (!findExecution(text, environment.executionMode, environment.chaosSeed)) {
+    environment.error = describe("OPENREG_EXECUTION", text, kExecutions);
+  } else if (environment.executionMode == orExecutionChaos && schedule == nullptr) {
+    environment.error = "OPENREG_EXECUTION=\"" + std::string(text) + "\": " + kNoChaos;
   }
 }
 
@@ -231,17 +250,31 @@ Environment readEnvironment(const DeviceDescription& description, const orDevice
   if (identity.visibleDevicesVariable && environment.error.empty()) {
     readIdentityVariable(identity, own, environment);
   }
-  if (const char* text = given(std::getenv("OPENREG_EXECUTION")); text && environment.error.empty()) {
-    readExecutionMode(text, environment);
-  }
   if (const char* text = given(std::getenv("OPENREG_CHAOS_SEED")); text && environment.error.empty()) {
     readChaosSeed(text, environment);
+  }
+  if (const char* text = given(std::getenv("OPENREG_EXECUTION")); text && environment.error.empty()) {
+    readExecution(text, environment);
   }
   return environment;
 }
 
 } // namespace openreg
 
+using namespace openreg;
+
 const char* orGetExecutionModeName(orExecutionMode mode) {
-  return static_cast<size_t>(mode) < std::size(openreg::kModes) ? openreg::kModes[mode].data() : nullptr;
+  return static_cast<size_t>(mode) < std::size(kModes) ? kModes[mode].data() : nullptr;
+}
+
+orError_t orFindExecution(const char* name, orExecutionMode* mode, uint64_t* seed) {
+  enter(__func__);
+  if (name == nullptr || mode == nullptr || seed == nullptr) {
+    return fail(orErrorInvalidValue, "%s is NULL", name == nullptr ? "name" : mode == nullptr ? "mode" : "seed");
+  }
+  if (!findExecution(name, *mode, *seed)) {
+    const std::string message = "there is no execution mode \"" + std::string(name) + "\": expected " + kExecutions;
+    return failVerbatim(orErrorInvalidValue, message.c_str());
+  }
+  return orSuccess;
 }

@@ -30,8 +30,8 @@
  *   OPENREG_VISIBLE_DEVICES  device indices, separated by commas. As for CUDA_VISIBLE_DEVICES, an empty value hides all
  *                            devices, and an index that does not exist hides itself and all indices after it. Text and
  *                            repeated indices are errors, which they are not in CUDA_VISIBLE_DEVICES.
- *   OPENREG_EXECUTION        inline, async or chaos; default inline: see orExecutionMode
- *   OPENREG_CHAOS_SEED       0 to 2^64-1; default 0
+ *   OPENREG_EXECUTION        a mode or a schedule, see orFindExecution (openreg_progress.h); default inline
+ *   OPENREG_CHAOS_SEED       0 to 2^64-1; default 0. The seed of OPENREG_EXECUTION=chaos
  * If a value is not valid, every call that needs or counts devices returns orErrorInvalidConfiguration, with a message
  * that names the variable, its value and the values that are allowed.
  */

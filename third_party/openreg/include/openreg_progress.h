@@ -1,6 +1,5 @@
 /*
- * openreg_progress: when the device runs work for an event that is asked or waited for. In orExecutionChaos the device
- * runs only what somebody waits for; in the other modes these functions change nothing.
+ * openreg_progress: schedules by name, and when the device runs work for an event that is asked or waited for.
  */
 #ifndef OPENREG_PROGRESS_H
 #define OPENREG_PROGRESS_H
@@ -10,6 +9,17 @@
 #if defined(__cplusplus)
 extern "C" {
 #endif
+
+/* (optional) Finds what a value of OPENREG_EXECUTION stands for, for orSetExecutionMode. Starts nothing.
+ *   inline, async, chaos  the mode of this name; `seed` stays as it is
+ *   early                 every item as early as possible: orExecutionInline
+ *   late                  every item as late as the host allows: orExecutionChaos with the seed 0
+ *   random:SEED           a random order: orExecutionChaos with this seed, 1 to 2^64-1
+ * Returns orErrorInvalidValue for another name. Default: only the names of modes exist. */
+OPENREG_EXPORT orError_t orFindExecution(const char* name, orExecutionMode* mode, uint64_t* seed);
+
+/* In orExecutionChaos the device runs only what somebody waits for; in the other modes the next functions change
+ * nothing. */
 
 /* (optional) As orEventQuery, but no work runs. In orExecutionChaos each orEventQuery and orStreamQuery lets one item
  * run, because a program may poll. An allocator asks with this function: its questions must not change when the

@@ -70,7 +70,7 @@ class PerTestHooks:
         self._fault_counts: list[list[openreg.faults.Count] | None] = []
         openreg.faults._leave_the_warning_to_pytest()
         if option.openreg_chaos_runs and not self._chaos:
-            raise pytest.UsageError("--openreg-chaos-runs needs --openreg-execution=chaos.")
+            raise pytest.UsageError("--openreg-chaos-runs needs --openreg-execution=chaos, late or random:SEED.")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
