@@ -212,6 +212,7 @@ def test_signals_are_left_to_the_hosts_threads() -> None:
                 print(*(bool(mask >> (s - 1) & 1) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGSEGV)))
     """
     assert output_of(code, OPENREG_EXECUTION="async") == "True True False"
+    assert output_of(code, OPENREG_EXECUTION="late").splitlines() == ["True True False"] * 2  # one watches the others
 
 
 def test_a_system_that_refuses_a_thread_is_an_error_and_later_work_runs() -> None:

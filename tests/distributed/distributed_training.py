@@ -88,6 +88,16 @@ def ddp(**options: Any) -> None:
     same_parameters(model.module, train_alone(make_model()))
 
 
+def without_force(stack: str) -> None:
+    """In the mode chaos no item of the device's work begins because of the time."""
+    from torch_openreg.simulator import _bindings
+
+    before = _bindings._forced_count()
+    globals()[stack]()
+    torch.accelerator.synchronize()
+    assert _bindings._forced_count() == before
+
+
 def ddp_options() -> None:
     ddp()
     ddp(bucket_cap_mb=0.001)

@@ -60,6 +60,13 @@ def test_training_equals_that_on_one_device(pair: Group, stack: str, mode: str) 
     pair.run(distributed_training.__name__, stack, mode=mode)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("stack", ["ddp_options", "fsdp1", "fsdp2"])
+def test_training_as_late_as_possible_follows_from_the_schedule_alone(pair: Group, stack: str) -> None:
+    """A schedule of the mode chaos."""
+    pair.run(distributed_training.__name__, "without_force", stack, mode="late")
+
+
 @MODES
 @pytest.mark.parametrize("schedule", ["ScheduleGPipe", "Schedule1F1B", "ScheduleInterleaved1F1B"])
 def test_a_pipeline_has_the_gradients_of_one_device(pair: Group, schedule: str, mode: str) -> None:

@@ -870,7 +870,7 @@ def test_the_interpreter_ends_with_work_queued(run_python: Run, mode: str, end: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["async"])
+@pytest.mark.parametrize("mode", ["async", "late"])
 def test_a_fork_with_work_queued_leaves_both_processes_well(run_python: Run, mode: str) -> None:
     code = QUEUE_A_LOT + (
         "pid = os.fork()\n"

@@ -240,6 +240,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "orSetExecutionMode": (ctypes.c_int, ctypes.c_uint64),
     "orGetExecutionMode": (_INT_P, ctypes.POINTER(ctypes.c_uint64)),
     "orFindExecution": (ctypes.c_char_p, _INT_P, ctypes.POINTER(ctypes.c_uint64)),
+    "orGetForcedCount": (ctypes.POINTER(ctypes.c_uint64),),
     "orSetIdleCallback": (HostFn, POINTER, ctypes.c_uint),
     "orSetWaitCallbacks": (BeforeWaitFn, AfterWaitFn),
     "orKernelBegin": (ctypes.POINTER(KernelScope), POINTER, ctypes.POINTER(Kernel)),

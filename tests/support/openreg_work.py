@@ -37,6 +37,20 @@ def launch(stream: int | None, function: Callable[[], object], flags: int = 0) -
     call("orLaunch", stream, callback(function), None, flags)
 
 
+def launch_named(stream: int | None, name: str) -> None:
+    """Launches a kernel with this name, which does nothing."""
+    kernel = Kernel(name.encode())
+    kept.append(kernel)
+    call("orLaunchDescribed", stream, callback(lambda: None), None, DEFAULT, ctypes.byref(kernel))
+
+
+def forced_count() -> int:
+    """How many items have begun because of the time."""
+    count = ctypes.c_uint64()
+    call("orGetForcedCount", ctypes.byref(count))
+    return count.value
+
+
 def launch_host(stream: int | None, function: Callable[[], object]) -> None:
     """Launches `function` as a host function."""
     call("orLaunchHostFunc", stream, callback(function), None)

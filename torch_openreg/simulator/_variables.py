@@ -23,6 +23,13 @@ VARIABLES = (
         ("inline", "async", "chaos", "early", "late", "random:SEED"),
     ),
     ("OPENREG_CHAOS_SEED", "number", "0", "the seed of the order of work in the mode chaos", _DEVICE),
+    (
+        "OPENREG_ORDER",
+        "order",
+        "",
+        "where the order of work is written, or the file that it follows",
+        "third_party/openreg/csrc/simulator/order.cpp",
+    ),
     ("OPENREG_POISON", "choice", "0", "whether free memory holds NaN", "csrc/simulator/Poison.cpp", _SWITCH),
     (
         "OPENREG_FAULTS",

@@ -328,6 +328,7 @@ OWN_TESTS = {
     "environment.OPENREG_VISIBLE_DEVICES": "device_library/test_openreg_environment.py::test_visible_devices_follows_cuda",
     "environment.CUDA_VISIBLE_DEVICES": "cuda/test_cuda_start.py::test_cuda_visible_devices_selects_as_cuda_does",
     "environment.OPENREG_CHAOS_SEED": "device_library/test_openreg_execution.py::test_the_mode_comes_from_the_environment",
+    "environment.OPENREG_ORDER": "device_library/test_openreg_order.py::test_the_order_is_printed",
     "environment.OPENREG_POISON": "runtime/test_memory_limits.py::test_poisoned_memory_holds_nan_until_it_is_written",
     "environment.OPENREG_FAULTS": "simulator/test_faults.py::test_a_process_is_killed",
     "environment.OPENREG_SANITIZER": "simulator/test_sanitizer.py::test_the_environment_enables_it_for_a_process",

@@ -147,6 +147,7 @@ orError_t queueAll(const StreamPtr& stream, const ExecPtr& exec) {
   }
   Locked locked;
   claimForLaunch(locked, stream, false);
+  noteCall(locked, stream, "graph", nullptr);
   for (const Work& work : works) {
     if (orError_t error = work.fn != nullptr ? startThreadFor(work, locked, stream) : orSuccess; error != orSuccess) {
       std::for_each(works.begin(), works.end(), [](const Work& each) { forget(each.scheduled); });

@@ -1,9 +1,12 @@
 #include <algorithm>
 #include <chrono>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "hooks.h"
+#include "openreg_progress.h"
+#include "runtime.h"
 #include "scheduler.h"
 #include "scheduler_state.h"
 
@@ -28,6 +31,11 @@ const Work& firstWork(const Stream& stream) {
   return std::get<Work>(stream.queue.front());
 }
 
+bool isDeferred(const Item& item) {
+  const Work* const work = std::get_if<Work>(&item);
+  return work != nullptr && work->deferred != nullptr;
+}
+
 EngineState& engineOf(const Work& work) {
   return scheduler->engines[static_cast<size_t>(work.engine)];
 }
@@ -44,7 +52,11 @@ bool isFree(const EngineState& engine) {
   return engine.ready.empty() && !engine.running;
 }
 
-void start(Locked& locked, StreamPtr stream) {
+// `what` the order says: "run", or "force" if the time decided.
+void start(Locked& locked, StreamPtr stream, const char* what = "run") {
+  if (order != nullptr) {
+    order->advance(locked, *stream, what, firstWork(*stream).what.name);
+  }
   std::erase(scheduler->held, stream);
   stream->hold = Hold::underWay;
   ++scheduler->underWay;
@@ -54,7 +66,10 @@ void start(Locked& locked, StreamPtr stream) {
 }
 
 // The device shows that the stream's deferred item is complete.
-void show(Locked& locked, StreamPtr stream) {
+void show(Locked& locked, StreamPtr stream, const char* what = "show") {
+  if (order != nullptr) {
+    order->advance(locked, *stream, what, nullptr);
+  }
   std::erase(scheduler->begun, stream);
   stream->hold = Hold::none;
   completeAndMoveOn(locked, stream);
@@ -63,13 +78,36 @@ void show(Locked& locked, StreamPtr stream) {
 // Asks the schedule. `isWanted(stream)`: whether the schedule is to take the stream as needed.
 template <typename IsWanted>
 StreamPtr choose(const std::vector<StreamPtr>& streams, const IsWanted& isWanted) {
-  std::vector<HeldItem> items;
-  items.reserve(streams.size());
+  std::vector<HeldItem>& items = scheduler->choices;
+  items.clear();
   for (const StreamPtr& stream : streams) {
     const Work& work = firstWork(*stream);
     items.push_back({stream.get(), isWanted(*stream), work.engine == Engine::copy, work.number});
   }
   return streams[schedule->choose(items)];
+}
+
+// In a replay: lets the item go on that the file has next. Returns its stream; null: it is not ready, or the file has a
+// call next.
+const Stream* followOrder(Locked& locked) {
+  const auto isNext = [](const StreamPtr& stream) { return order->isNext(*stream); };
+  const auto& held = scheduler->held;
+  if (const auto next = std::find_if(held.begin(), held.end(), isNext); next != held.end()) {
+    const StreamPtr stream = *next;
+    if (scheduler->underWay > 0 && !isFree(engineOf(firstWork(*stream)))) {
+      return nullptr;
+    }
+    start(locked, stream);
+    return stream.get();
+  }
+  const auto& begun = scheduler->begun;
+  const auto next = std::find_if(begun.begin(), begun.end(), isNext);
+  if (next == begun.end() || (*next)->hold != Hold::arrived) {
+    return nullptr;
+  }
+  const StreamPtr stream = *next;
+  show(locked, stream);
+  return stream.get();
 }
 
 // The held or arrived stream that `stream` waits for; null: there is none.
@@ -104,11 +142,14 @@ void makeReady(Locked& locked, const StreamPtr& stream) {
   }
 }
 
+// A wait for deferred work is a wait for other processes, which may need other deferred work of this process first: so
+// all of it is needed. A GPU would have begun it, too.
 void need(Stream& first, uint64_t count) {
   if (!isChaos()) {
     return;
   }
   std::vector<std::pair<Stream*, uint64_t>> next{{&first, count}}; // no recursion: a chain of streams can be long
+  bool needsAllDeferred = false;
   while (!next.empty()) {
     const auto [stream, last] = next.back();
     next.pop_back();
@@ -116,9 +157,18 @@ void need(Stream& first, uint64_t count) {
       continue;
     }
     const uint64_t queued = stream->submitted - stream->queue.size(); // the number of items before the queue
+    bool waits = stream->hold == Hold::begun;                         // for others
     for (uint64_t number = std::max(queued, stream->needed) + 1; number <= last; ++number) {
-      if (const Mark* mark = std::get_if<Mark>(&stream->queue[number - queued - 1]); mark != nullptr && mark->stream) {
+      const Item& item = stream->queue[number - queued - 1];
+      if (const Mark* mark = std::get_if<Mark>(&item); mark != nullptr && mark->stream) {
         next.emplace_back(mark->stream.get(), mark->count);
+      }
+      waits = waits || isDeferred(item);
+    }
+    if (waits && !std::exchange(needsAllDeferred, true)) {
+      for (const StreamPtr& each : scheduler->active) {
+        const auto found = std::find_if(each->queue.rbegin(), each->queue.rend(), isDeferred);
+        next.emplace_back(each.get(), each->submitted - (found - each->queue.rbegin()));
       }
     }
     stream->needed = last;
@@ -130,6 +180,15 @@ void runNext(Locked& locked) {
     return;
   }
   const auto& held = scheduler->held;
+  const auto& begun = scheduler->begun;
+  const auto isDue = [](auto& stream) { return isNeeded(*stream) || isOverdue(*stream); };
+  const auto first = std::find_if(begun.begin(), begun.end(), isDue);
+  if (order != nullptr && order->isReplay()) {
+    if (first != begun.end() || std::any_of(held.begin(), held.end(), isDue)) {
+      followOrder(locked);
+    }
+    return;
+  }
   const auto overdue = std::find_if(held.begin(), held.end(), [](auto& stream) { return isOverdue(*stream); });
   if (overdue != held.end()) {
     return start(locked, *overdue);
@@ -137,12 +196,15 @@ void runNext(Locked& locked) {
   if (std::any_of(held.begin(), held.end(), [](auto& stream) { return isNeeded(*stream); })) {
     return start(locked, choose(held, isNeeded));
   }
-  const auto& begun = scheduler->begun;
-  const auto isDue = [](auto& stream) { return isNeeded(*stream) || isOverdue(*stream); };
-  const auto first = std::find_if(begun.begin(), begun.end(), isDue);
   if (first != begun.end() && (*first)->hold == Hold::arrived) {
     show(locked, *first);
   }
+}
+
+bool waitsForOthers() {
+  const auto& begun = scheduler->begun;
+  return std::any_of(
+      begun.begin(), begun.end(), [](auto& stream) { return isNeeded(*stream) && stream->hold == Hold::begun; });
 }
 
 void require(Locked& locked, Stream& stream, uint64_t count) {
@@ -182,6 +244,13 @@ bool holdCompletion(Locked& locked, Stream& stream) {
 }
 
 const Stream* forceNext(Locked& locked) {
+  if (order != nullptr && order->isReplay()) {
+    const Stream* const stream = followOrder(locked);
+    if (stream == nullptr) {
+      order->stuck();
+    }
+    return stream;
+  }
   std::vector<StreamPtr> held;
   std::copy_if(scheduler->held.begin(), scheduler->held.end(), std::back_inserter(held), [](auto& stream) {
     return isFree(engineOf(firstWork(*stream)));
@@ -191,14 +260,15 @@ const Stream* forceNext(Locked& locked) {
   if (held.empty() && arrived == begun.end()) {
     return nullptr;
   }
+  ++scheduler->forced;
   if (held.empty()) {
     const StreamPtr stream = *arrived;
-    show(locked, stream);
+    show(locked, stream, "force");
     return stream.get();
   }
   const bool nobodyWaits = std::none_of(held.begin(), held.end(), [](auto& stream) { return isNeeded(*stream); });
   const StreamPtr chosen = choose(held, [&](const Stream& stream) { return nobodyWaits || isNeeded(stream); });
-  start(locked, chosen);
+  start(locked, chosen, "force");
   return chosen.get();
 }
 
@@ -221,13 +291,20 @@ void advance(Locked& locked, const StreamPtr& stream) {
   if (!found) {
     return;
   }
+  if (order != nullptr && order->isReplay()) {
+    if (followOrder(locked) != nullptr) {
+      waitUntilNothingRuns();
+    }
+    return;
+  }
   if (found->hold == Hold::arrived) {
     return show(locked, found);
   }
   if (scheduler->underWay == 0) {
     start(locked, choose(scheduler->held, [&](const Stream& each) { return &each == found.get(); }));
   } else if (isFree(engineOf(firstWork(*found)))) { // what is under way may wait for the thread that asks
-    start(locked, found);
+    ++scheduler->forced;
+    start(locked, found, "force");
   } else {
     return;
   }
@@ -246,6 +323,22 @@ void runHeld(Locked& locked) {
     scheduler->stoppedRunning.wait_for(locked.lock(), kPoll);
   }
   printFailures(before);
+  if (order != nullptr) {
+    order->end();
+  }
 }
 
 } // namespace openreg
+
+using namespace openreg;
+
+orError_t orGetForcedCount(uint64_t* count) {
+  return deviceCall(__func__, [&]() -> orError_t {
+    if (count == nullptr) {
+      return fail(orErrorInvalidValue, "count is NULL; pass the address of a number");
+    }
+    const Locked locked;
+    *count = scheduler->forced;
+    return orSuccess;
+  });
+}

@@ -100,6 +100,8 @@ struct HeldItem {
 class Schedule {
  public:
   virtual ~Schedule() = default;
+  // The devices are about to start. Returns what is wrong with a setting of the schedule, or an empty text.
+  virtual std::string configure() = 0;
   virtual void seed(uint64_t seed) = 0;
   // Which item runs next, while somebody waits; at least one is needed. To be called with the scheduler's lock.
   virtual size_t choose(const std::vector<HeldItem>& items) = 0;
@@ -111,6 +113,31 @@ class Schedule {
 };
 // Not null if the mode is orExecutionChaos.
 inline Schedule* schedule = nullptr;
+
+class Locked;
+
+// The order of the calls that queue something, and of the items that run: written to a file, or followed from one. The
+// functions are called with the scheduler's lock.
+class Order {
+ public:
+  virtual ~Order() = default;
+  // The calling thread is about to queue something on the stream. A replay waits until it is this thread's turn.
+  virtual void call(Locked& locked, const std::shared_ptr<Stream>& stream, const char* what, const char* name) = 0;
+  // The stream's first item begins, or its completion shows.
+  virtual void advance(Locked& locked, const Stream& stream, const char* what, const char* name) = 0;
+  // Whether the schedule is that of a file.
+  virtual bool isReplay() const = 0;
+  // In a replay: whether the stream's first item is the next one of the file.
+  virtual bool isNext(const Stream& stream) const = 0;
+  // Whether a thread waits for its turn.
+  virtual bool holdsCalls() const = 0;
+  // No thread of the process goes on. A replay that has waited for long says so, and ends the process.
+  virtual void stuck() = 0;
+  // The process exits. A replay that is not at its end says so, and ends the process.
+  virtual void end() = 0;
+};
+// Null, unless the order is written or followed.
+inline Order* order = nullptr;
 
 inline constexpr const char* kNoChaos =
     "this build has no mode chaos: the folder third_party/openreg/csrc/simulator, which contains it, was absent. Use "

@@ -37,6 +37,7 @@ orError_t enqueue(Locked& locked, const StreamPtr& stream, const Work& work) {
     forget(work.scheduled);
     return error;
   }
+  noteCall(locked, stream, "launch", work.what.name);
   push(locked, stream, work);
   return orSuccess;
 }
@@ -147,6 +148,7 @@ orError_t awaitLaunch(const StreamPtr& stream) {
 orError_t waitForEvent(const StreamPtr& stream, const Mark& mark) {
   Locked locked;
   if (!hasTurnHere(*stream)) {
+    noteCall(locked, stream, "wait", nullptr);
     push(locked, stream, Mark(mark));
     return orSuccess;
   }

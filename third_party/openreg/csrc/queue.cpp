@@ -111,16 +111,20 @@ void moveOn(Locked& locked, const StreamPtr& stream) {
 void push(Locked& locked, const StreamPtr& stream, Item&& item) {
   claim(stream);
   const bool idle = isIdle(*stream);
+  bool isNeeded = stream->kernelsWaiting > 0; // those kernels wait for this item too
   if (Work* const work = std::get_if<Work>(&item)) {
     work->number = ++scheduler->numbers;
+    isNeeded = isNeeded || (work->deferred != nullptr && waitsForOthers()); // the others may need it first
   }
   stream->queue.push_back(std::move(item));
   ++stream->submitted;
-  if (stream->kernelsWaiting > 0) { // those kernels wait for this item too
+  if (isNeeded) {
     need(*stream, stream->submitted);
   }
   if (idle) {
     moveOn(locked, stream);
+  } else if (order != nullptr) {
+    runNext(locked); // a replay may have waited for this call
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <string>
 
 #include "device_memory.h"
 #include "hooks.h"
@@ -91,6 +92,9 @@ orError_t start() {
   const std::lock_guard lock(startMutex);
   if (state == State::started) {
     return orSuccess;
+  }
+  if (const std::string error = schedule != nullptr ? schedule->configure() : ""; !error.empty()) {
+    return fail(orErrorInvalidConfiguration, "%s", error.c_str());
   }
   if (orError_t error = reserveWindows(visibleCount, asked.deviceMemory); error != orSuccess) {
     return error;

@@ -55,6 +55,9 @@ bool isChaos() {
 
 void record(const std::shared_ptr<Event>& event, const StreamPtr& stream) {
   Locked locked;
+  if (!hasTurnHere(*stream)) {
+    noteCall(locked, stream, "record", nullptr);
+  }
   event->number = event->shared ? event->shared->record() : 0;
   if (hasTurnHere(*stream)) { // all earlier items are done
     event->mark = {stream, stream->completed};

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "hooks.h"
 #include "openreg.h"
 #include "stream.h"
 
@@ -34,6 +35,7 @@ struct HostThread {
   const Frame* function = nullptr; // the innermost function that the thread runs for a stream
   orKernelScope* kernel = nullptr; // the innermost kernel that the thread has begun
   bool tells = false;              // a function of a subscriber runs
+  int orderNumber = 0;             // the number that the thread has in an Order (hooks.h); 0: none yet
   uint64_t call = 0;               // the id of the thread's innermost call of which subscribers are told
   orError_t stop = orSuccess;      // what a subscriber passed to orActivityStop(), to stop work that begins
   Stream* waitsFor = nullptr;      // the stream that the thread waits for; guarded by the scheduler's lock
@@ -78,6 +80,8 @@ struct Scheduler {
   int underWay = 0;              // how many streams have Hold::underWay
   uint64_t numbers = 0;          // the last Work::number
   uint64_t ended = 0;            // how many items that were held are done
+  uint64_t forced = 0;           // how many of them began because of the time, and not by the schedule
+  std::vector<HeldItem> choices; // for choose(): the memory is used again
   std::vector<Failure> failures; // in the order of time
   int waiting = 0;               // how many threads of the host wait for a stream
   std::vector<StreamPtr> asked;  // the streams that threads in advance() ask for
@@ -239,6 +243,14 @@ void moveOn(Locked& locked, const StreamPtr& stream);
 // Counts one more item of the stream as done, and calls moveOn() for the stream and for those that waited for the item.
 void completeAndMoveOn(Locked& locked, const StreamPtr& stream);
 
+// To be called before something is queued on the stream. `what`: the call, for the order (hooks.h). The lock may be
+// released meanwhile.
+inline void noteCall(Locked& locked, const StreamPtr& stream, const char* what, const char* name) {
+  if (order != nullptr && scheduler->mode == orExecutionChaos) {
+    order->call(locked, stream, what, name);
+  }
+}
+
 // Claims the stream and queues the item.
 void push(Locked& locked, const StreamPtr& stream, Item&& item);
 
@@ -250,6 +262,9 @@ void makeReady(Locked& locked, const StreamPtr& stream);
 // Somebody waits for the first `count` items of the stream. need() only notes this; require() also lets the device run.
 void need(Stream& stream, uint64_t count);
 void require(Locked& locked, Stream& stream, uint64_t count);
+
+// Whether somebody waits for deferred work that has begun, and that another thread or process will complete.
+bool waitsForOthers();
 
 // Lets one more item run if somebody waits and no item is under way.
 void runNext(Locked& locked);

@@ -30,6 +30,11 @@ OPENREG_EXPORT orError_t orEventPeek(orEvent_t event);
  * then waits in another way than with orEventSynchronize, such as with a time limit. Default: does nothing. */
 OPENREG_EXPORT orError_t orEventFlush(orEvent_t event);
 
+/* (optional) Sets `count` to the number of items that the device has run so far because of the time: nobody waited for
+ * them, and every thread of the process was blocked, or a query waited for too long. If the number is not 0, the order of
+ * work does not follow from the schedule alone. Default: 0. */
+OPENREG_EXPORT orError_t orGetForcedCount(uint64_t* count);
+
 #if defined(__cplusplus)
 }
 #endif

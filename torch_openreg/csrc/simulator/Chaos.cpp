@@ -1,8 +1,11 @@
 #include <openreg.h>
+#include <openreg_progress.h>
+#include <torch/csrc/Exceptions.h>
 
 #include <cstdio>
 
 #include "Bindings.h"
+#include "runtime/OpenRegException.h"
 #include "runtime/OpenRegFunctions.h"
 
 namespace py = pybind11;
@@ -26,7 +29,14 @@ void run_queued_work() {
   }
 }
 
-const Bindings bindings([](py::module_&) {
+uint64_t forced_count() {
+  uint64_t count = 0;
+  OPENREG_CHECK(orGetForcedCount(&count));
+  return count;
+}
+
+const Bindings bindings([](py::module_& module) {
+  module.def("_forced_count", torch::wrap_pybind_function(&forced_count));
   // At the import: handlers that the program registers later run earlier, and may launch work.
   py::module_::import("atexit").attr("register")(
       py::cpp_function(&run_queued_work, py::call_guard<py::gil_scoped_release>()));

@@ -11,7 +11,9 @@
 #include "hooks.h"
 #include "pinned_memory.h"
 #include "simulator/last_resort.h"
+#include "simulator/order.h"
 #include "stream.h"
+#include "windows.h"
 
 // orExecutionChaos. It acts through the schedule of hooks.h.
 namespace openreg {
@@ -91,7 +93,9 @@ uint64_t noteHostMemory(const orKernel& what) {
   std::vector<Strided> written;
   if (what.operands != nullptr) {
     const auto collect = [&](const orOperand& operand) {
-      if (findPinned(reinterpret_cast<uintptr_t>(operand.data))) {
+      const auto address = reinterpret_cast<uintptr_t>(operand.data);
+      const bool isDevices = windows.containsDevice(address) || windows.containsKernel(address);
+      if (!isDevices && findPinned(address)) {
         ranges.push_back(rangeOf(operand));
         if (operand.access == orAccessWrite) {
           written.emplace_back(operand);
@@ -194,6 +198,10 @@ class RandomRanks {
 // noteHostMemory().
 class Chaos final : public Schedule {
  public:
+  std::string configure() override {
+    return readOrder();
+  }
+
   void seed(uint64_t seed) override {
     isLate_ = seed == 0;
     ranks_.seed(seed);

@@ -67,8 +67,8 @@ bool othersSleep() {
 class Idleness {
  public:
   // Whether the process is stuck. To be called about every kLook. `progress`: a number that changes when the device has
-  // got work or has done some.
-  bool look(uint64_t progress) {
+  // got work or has done some. `waits`: the process waits for another one, so that sleep is no sign.
+  bool look(uint64_t progress, bool waits) {
     const Clock::time_point now = Clock::now();
     const nanoseconds used = cpuTime(CLOCK_PROCESS_CPUTIME_ID) - cpuTime(CLOCK_THREAD_CPUTIME_ID);
     // A thread that asks from time to time whether something has happened uses little of a processor.
@@ -76,7 +76,7 @@ class Idleness {
     if (progress != progress_) {
       progressAt_ = now;
     }
-    if (progress != progress_ || computed || !othersSleep()) {
+    if (progress != progress_ || waits || computed || !othersSleep()) {
       sleepsSince_ = now;
     }
     at_ = now;
@@ -114,7 +114,7 @@ WatchState& watch() {
   for (;;) {
     {
       Locked locked;
-      while (scheduler->held.empty()) {
+      while (scheduler->held.empty() && (order == nullptr || !order->holdsCalls())) {
         watch().sleeps = true;
         watch().changed.wait_for(locked.lock(), kLong);
         watch().sleeps = false;
@@ -123,11 +123,13 @@ WatchState& watch() {
     }
     std::this_thread::sleep_for(kLook);
     uint64_t progress;
+    bool waits;
     {
       const Locked locked;
       progress = scheduler->numbers + scheduler->ended;
+      waits = waitsForOthers();
     }
-    if (!idleness.look(progress)) {
+    if (!idleness.look(progress, waits)) {
       continue;
     }
     idleness.restart();
