@@ -85,6 +85,8 @@ DURING = "\nDuring handling of the above exception, another exception occurred:\
         (result(-signal.SIGSEGV), "crash", 9),
         (result(stdout="2.5\n"), "swallowed", 9),
         (result(stdout="nan\nout of memory\n"), "wrong", 9),
+        (result(stdout="out of memory, again in two parts\n2.5\n"), "wrong", 9),
+        (result(stdout="out of memory, again in two parts\n1.5\n"), "", 0),
         (result(allocated=512), "leak", 9),
         (
             result(1, "", TRACEBACK.format(error=INJECTED) + DURING + TRACEBACK.format(error="TypeError: a float")),
@@ -103,6 +105,21 @@ def test_what_a_fault_leads_to(later: Result, kind: str, line: int) -> None:
 def test_other_numbers_after_a_smaller_batch_are_a_note() -> None:
     (note,) = judged(result(stdout="1.6\n", stderr="out of memory: again with half of the batch"))
     assert note.note and "it prints '1.6', and otherwise '1.5'" in note.message
+
+
+def test_another_rounding_after_a_failure_is_a_note_and_in_another_order_a_finding() -> None:
+    first, later = result(stdout="mean 0.333333, 3\n"), result(stdout="mean 0.333334, 3\n")
+    (note,) = judged(later, first=first)
+    assert note.note and "with another rounding: it prints 'mean 0.333334, 3'" in note.message
+    assert not judged(later, "schedule", first)[0].note
+    for text in ("mean 0.343333, 3\n", "mean 0.333334, 4\n", "mean nan, 3\n", "mean 0.333334, 3\n0.5\n"):
+        assert [each.kind for each in judged(result(stdout=text), first=first)] == ["swallowed"]
+    assert not _judge._is_rounding("1.5", "1.6") and _judge._is_rounding("1.2345", "1.2346")
+
+
+def test_a_result_that_is_called_an_error_tells_of_no_failure() -> None:
+    (found,) = judged(result(stdout="test error 0.75\n"), first=result(stdout="test error 0.5\n"))
+    assert found.kind == "swallowed"
 
 
 def test_another_order_must_not_change_the_output_or_a_file() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -36,12 +36,30 @@ _PYTEST_FRAME = re.compile(r"^([^\s:]+\.py):(\d+): \w", re.M)
 # The parts of a printed line that are compared. A time of the day is one part, and two equal durations are chance.
 _TOKEN = re.compile(r"\d+(?::\d\d)+[.,\d]*|[-+]?\d[\w.+-]*|[^\W\d]+|\S")
 _DURATION = re.compile(r"\b\d+(\.\d+)?(e[-+]?\d+)? ?([mun\u00b5]?s|sec|secs|seconds?|minutes?)\b")
-_SAYS = re.compile(r"injected by|out of memory|OutOfMemory|retry|again|recover|fail|warn|error|skip|smaller", re.I)
+_SAYS = re.compile(
+    r"injected by|out of memory|OutOfMemory|\boom\b|retry|again|recover|fail|warn|error|skip|smaller|half|halv|instead|"
+    r"fall|split|parts|chunk|cannot|could not|offload",
+    re.I,
+)
+# A program that says this may go on with other numbers.
+_SMALLER = re.compile(r"batch|smaller|half|halv|reduc|fewer|less|lower|skip", re.I)
+_NOT_A_NUMBER = re.compile(r"\b(nan|inf)\b", re.I)
+_DECIMAL = re.compile(r"[-+]?(\d+)(?:\.(\d*))?(?:e([-+]?\d+))?")
 
 
 def without_numbers(message: str) -> str:
     """A message by which two findings of one kind are the same: numbers differ from run to run."""
     return re.sub(r"\d+", "N", message)
+
+
+def _is_rounding(one: str, other: str) -> bool:
+    """Whether two printed floating-point numbers differ only as two orders of the same additions do."""
+    parts = _DECIMAL.fullmatch(one), _DECIMAL.fullmatch(other)
+    if not (parts[0] and parts[1]) or "." not in one + other:
+        return False
+    unit = max(10.0 ** (int(part[3] or 0) - len(part[2] or "")) for part in parts if part)  # of the last digit
+    size = max(abs(float(one)), abs(float(other)))
+    return abs(float(one) - float(other)) <= max(1e-4 * size, min(1.01 * unit, 0.01 * size))
 
 
 class Line(NamedTuple):
@@ -73,10 +91,14 @@ class Finding:
 
 
 class Difference(NamedTuple):
-    """``line``: the number of the line of the output, from 0; -1 if there is none."""
+    """``line``: the number of the line of the output, from 0; -1 if there is none.
+
+    ``is_rounding``: no number differs by more than the order of additions explains.
+    """
 
     text: str
     line: int = -1
+    is_rounding: bool = False
 
 
 @dataclass
@@ -106,9 +128,13 @@ class Reference:
         names = {*self.first.files, *self.second.files}
         self.masked_files = {name for name in names if self.first.files.get(name) != self.second.files.get(name)}
 
+    @classmethod
+    def _tokens(cls, result: Result) -> list[list[str]]:
+        return [cls._parts(line) for line in result.stdout.splitlines()]
+
     @staticmethod
-    def _tokens(result: Result) -> list[list[str]]:
-        return [_TOKEN.findall(_DURATION.sub("TIME", line)) for line in result.stdout.splitlines()]
+    def _parts(line: str) -> list[str]:
+        return _TOKEN.findall(_DURATION.sub("TIME", line))
 
     def not_compared(self) -> list[str]:
         """What differs between two plain runs, in words."""
@@ -120,23 +146,31 @@ class Reference:
             found.append(f"parts of {len(lines)} printed lines (the first is line {lines[0] + 1})")
         return found
 
-    def difference(self, result: Result) -> Difference | None:
-        """The first difference between a run and the first run."""
+    def difference(self, result: Result, announced: Collection[str] = ()) -> Difference | None:
+        """The first difference between a run and the first run; one that is no rounding, if there is any.
+
+        ``announced``: lines with which a program says that it handles a failure. They are no results.
+        """
+        rounding: Difference | None = None
         if self.hook is not None:
             said = self.hook(self.first, result)
             return Difference(str(said)) if said else None
         if self.compares_output:
-            first, other = self._tokens(self.first), self._tokens(result)
+            printed = [line for line in result.stdout.splitlines() if line not in announced]
+            first, other = self._tokens(self.first), [self._parts(line) for line in printed]
             lines = self.first.stdout.splitlines()
             for i, (one, two) in enumerate(zip(first, other, strict=False)):
-                same = len(one) == len(two) and all(
-                    one[j] == two[j] or (i, j) in self.masked_tokens for j in range(len(one))
-                )
-                if not same:
-                    text = f"it prints {_short(result.stdout.splitlines()[i])}, and otherwise {_short(lines[i])}"
-                    return Difference(text, i)
+                parts = [(one[j], two[j]) for j in range(min(len(one), len(two))) if (i, j) not in self.masked_tokens]
+                unequal = [pair for pair in parts if pair[0] != pair[1]]
+                if unequal or len(one) != len(two):
+                    text = f"it prints {_short(printed[i])}, and otherwise {_short(lines[i])}"
+                    if len(one) != len(two) or not all(_is_rounding(*pair) for pair in unequal):
+                        return Difference(text, i)
+                    rounding = rounding or Difference(text, i, is_rounding=True)
             if len(first) != len(other):
                 return Difference(f"it prints {len(other)} lines, and otherwise {len(first)}", len(first) - 1)
+        if rounding:  # then the files differ too
+            return rounding
         if self.what in ("all", "files"):
             names = ({*self.first.files, *result.files}) - self.masked_files
             for name in sorted(names):
@@ -274,19 +308,22 @@ class Judge:
         if self.reference.second.record.get("allocated", 0) == first < result.record.get("allocated", 0):
             more = result.record["allocated"] - first
             yield Finding("leak", *line, f"after {fault} {more} bytes more are allocated at the end")
-        if not (found := self.reference.difference(result)):
+        said = [line for line in _new_lines(self.reference.first, result, without_numbers) if _SAYS.search(line)]
+        if not (found := self.reference.difference(result, said)):
             return
-        said = _SAYS.search(_new_words(self.reference.first, result))
-        if not said:
+        printed = "\n".join(_new_lines(self.reference.first, result, str))
+        after = f"the program goes on after {fault}"
+        if found.is_rounding:
+            yield Finding("wrong", *line, f"{after} with another rounding: {found.text}", note=True)
+        elif not said:
             yield Finding("swallowed", *line, f"nothing tells of {fault}, and {found.text}")
-        elif run.place.point != "malloc" or re.search(r"\b(nan|inf)\b", _new_words(self.reference.first, result), re.I):
-            yield Finding("wrong", *line, f"the program goes on after {fault}, and {found.text}")
+        elif run.place.point == "malloc" and _SMALLER.search("\n".join(said)) and not _NOT_A_NUMBER.search(printed):
+            yield Finding("wrong", *line, f"{after} with other numbers: {found.text}", note=True)
         else:
-            text = f"the program goes on after {fault} with other numbers: {found.text}"
-            yield Finding("wrong", *line, text, note=True)
+            yield Finding("wrong", *line, f"{after}, and {found.text}")
 
 
-def _new_words(first: Result, result: Result) -> str:
-    """The lines that a run has printed and the first run has not."""
-    known = {*first.stdout.splitlines(), *first.stderr.splitlines()}
-    return "\n".join(line for line in (result.stdout + "\n" + result.stderr).splitlines() if line not in known)
+def _new_lines(first: Result, result: Result, key: Callable[[str], str]) -> Iterator[str]:
+    """The lines that a run has printed and the first run has not. Lines with the same ``key`` are the same."""
+    known = {key(line) for line in (first.stdout + "\n" + first.stderr).splitlines()}
+    return (line for line in (result.stdout + "\n" + result.stderr).splitlines() if key(line) not in known)
