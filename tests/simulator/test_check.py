@@ -152,10 +152,46 @@ def test_a_limit_counts_no_time_in_which_a_thread_waits_for_a_processor(monkeypa
     clock = Clock(0, 10.0)
     begin = time.monotonic()
     monkeypatch.setattr(_processes.time, "monotonic", lambda: begin + 15)
-    monkeypatch.setattr(_processes, "_delays", lambda process: [1.0, 6.0])
+    monkeypatch.setattr(_processes, "_times", lambda process: [(1.0, 1.0), (1.0, 6.0)])
     assert not clock.is_over()
-    monkeypatch.setattr(_processes, "_delays", lambda process: [4.0])
+    monkeypatch.setattr(_processes, "_times", lambda process: [(9.0, 4.0)])
     assert clock.is_over()
+
+
+def test_a_run_without_a_limit_is_over_if_its_threads_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch_openreg.simulator.check import _processes
+
+    at = {"time": 0.0, "work": 0.0}
+    monkeypatch.setattr(_processes.time, "monotonic", lambda: at["time"])
+    monkeypatch.setattr(_processes, "_times", lambda process: [(at["work"] / 2, 0.0), (0.0, at["work"] / 2)])
+    clock = Clock(0, None)
+    for at["time"], at["work"], is_over in (
+        (100, 2, False),
+        (119, 4, False),
+        (230, 5, False),
+        (238, 8, False),
+        (359, 8, True),
+    ):
+        assert clock.is_over() == is_over
+
+
+STACKS = """Thread 0x01 (most recent call first):
+  File "/project/train.py", line 3 in produce
+
+Current thread 0x02 (most recent call first):
+  File "/lib/python/queue.py", line 171 in get
+  File "/project/train.py", line 20 in next
+  File "/project/train.py", line 30 in <module>
+"""
+
+
+def test_a_hang_is_reported_where_the_program_waits_and_after_a_fault_at_its_place() -> None:
+    hang = result(None)
+    hang.stacks = STACKS
+    (found,) = judged(hang, "schedule")
+    assert (found.kind, found.line) == ("hang", 20)
+    (found,) = judged(hang)
+    assert found.line == 9 and found.message.endswith("after malloc:3=oom: it waits in line 20 of train.py")
 
 
 # ---- reports ---------------------------------------------------------------------------------------------------------

@@ -207,6 +207,14 @@ def line_of_error(result: Result, is_own: Callable[[str], bool]) -> Line | None:
     return places[-1] if result.status and places else None
 
 
+def line_of_hang(result: Result, is_own: Callable[[str], bool]) -> Line | None:
+    """Where the program waits: the innermost line of the program in the thread that got the signal, or in another."""
+    parts = re.split(r"^(Current thread|Thread) 0x.*$", result.stacks, flags=re.M)
+    stacks = sorted(zip(parts[1::2], parts[2::2], strict=True), key=lambda stack: stack[0] != "Current thread")
+    frames = (Line(file, int(number)) for _, stack in stacks for file, number, _ in _FRAME.findall(stack))
+    return next((frame for frame in frames if is_own(frame.file)), None)
+
+
 def _signal(status: int) -> str:
     try:
         return signal.Signals(-status).name
@@ -231,12 +239,17 @@ class Judge:
             return Line(run.place.file, run.place.line)
         return Line(self._program, 0)
 
+    def _line_of_hang(self, result: Result) -> Line | None:
+        found = line_of_hang(result, self._is_own)
+        return found and Line(str(self._folder / found.file), found.line)
+
     def plain(self, result: Result) -> Iterator[Finding]:
         """The first run: a program that fails here is an error."""
         if result.status == 0:
             return
         line = self._line(result)
         if result.status is None:
+            line = self._line_of_hang(result) or line
             yield Finding("hang", *line, f"the program did not end within {result.seconds:.0f} s")
         elif result.status < 0:
             yield Finding("crash", *line, f"{_signal(result.status)} ends the program{self._last_words(result)}")
@@ -258,7 +271,9 @@ class Judge:
         line = self._line(result, run)
         after = f" after {run.place.fault}" if run.place else ""
         if result.status is None:
-            yield Finding("hang", *line, f"the program does not end{after}")
+            waits = self._line_of_hang(result)
+            at = f": it waits in line {waits.line} of {Path(waits.file).name}" if waits else ""
+            yield Finding("hang", *(line if run.place or not waits else waits), f"the program does not end{after}{at}")
         elif result.status < 0:
             yield Finding("crash", *line, f"{_signal(result.status)} ends the program{after}{self._last_words(result)}")
         elif run.kind == "sanitizer":

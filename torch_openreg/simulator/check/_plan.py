@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ FAULTS = {
     "message": ("failure", "collectives"),
 }
 SANITIZER = "race,init,memory,leak"
+STACKS = signal.SIGUSR2  # a process that hangs gets it, and writes the stacks of its threads
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torch_openreg.simulator.check._plan import STACKS
 from torch_openreg.simulator.check._server import Program, Server
 
 # The variable that makes a process of the program write a record (openreg/_recorder.py): a folder, and what to record.
@@ -41,6 +42,7 @@ class Result:
     records: list[dict[str, Any]]  # of each process that ended normally
     seconds: float
     folder: Path
+    stacks: str = ""  # of the threads of a run that took too long
 
     @property
     def record(self) -> dict[str, Any]:
@@ -128,16 +130,25 @@ class Runner:
         begin = time.monotonic()
         with open(place / "stdout", "w+b") as output, open(place / "stderr", "w+b") as errors:
             start = self._start_fresh if fresh else self._start
-            status = _wait(start(words, os.environ | environment, folder, output.fileno(), errors.fileno()), limit)
-            seconds = time.monotonic() - begin
+            process = start(words, os.environ | environment, folder, output.fileno(), errors.fileno())
+            try:
+                status = _wait(process, limit)
+                seconds = time.monotonic() - begin
+                end = os.fstat(errors.fileno()).st_size
+                if status is None:
+                    _write_stacks(process.pid, place, errors.fileno())
+            finally:
+                end_group(process.pid)
+                process.wait()
             end_processes_of(place)
             texts: list[str] = []
-            for file in (output, errors):
-                file.seek(0)
-                texts.append(file.read().decode(errors="replace").replace(str(folder), str(self.folder)))
+            for file, first, last in ((output, 0, -1), (errors, 0, end), (errors, end, -1)):
+                file.seek(first)
+                text = file.read(last - first if last >= 0 else -1)
+                texts.append(text.decode(errors="replace").replace(str(folder), str(self.folder)))
         written = {} if self.in_place else self._written(folder)
         read = list(_read(records, folder, self.folder))
-        return Result(settings, status, texts[0], texts[1], written, read, seconds, folder)
+        return Result(settings, status, texts[0], texts[1], written, read, seconds, folder, texts[2])
 
     def _moved(self, text: str, folder: Path) -> str:
         """A path within the working folder becomes the path within the copy."""
@@ -191,43 +202,65 @@ class Runner:
 class Clock:
     """Measures how long a run takes without the time in which its threads wait for a processor.
 
-    So the limit of a run means the same on a busy machine.
+    So the limit of a run means the same on a busy machine. A run without a limit is over if its threads do nothing.
     """
 
     STEP = 0.2
+    IDLE = 120.0  # seconds, in which the threads together work or wait for a processor for at most WORK seconds
+    WORK = 3.0
 
     def __init__(self, process: int, limit: float | None) -> None:
         self._process = process
         self._limit = limit
-        self._begin = time.monotonic()
+        self._begin = self._active = time.monotonic()
+        self._work = 0.0
 
     def is_over(self) -> bool:
-        if self._limit is None or time.monotonic() - self._begin < self._limit:
+        now = time.monotonic()
+        if self._limit is None:
+            work = sum(map(sum, _times(self._process)))
+            if abs(work - self._work) > self.WORK:  # the sum is smaller after the end of a thread
+                self._work, self._active = work, now
+            return now - self._active > self.IDLE
+        if now - self._begin < self._limit:
             return False
-        waited = max(_delays(self._process), default=0.0)
-        return time.monotonic() - self._begin - waited > self._limit
+        waited = max((delay for _, delay in _times(self._process)), default=0.0)
+        return now - self._begin - waited > self._limit
 
 
 def _wait(process: Program | subprocess.Popen[bytes], limit: float | None) -> int | None:
-    """The exit status, or None if the run took longer than its limit. Ends the process and its group."""
+    """The exit status, or None if the run took longer than its limit."""
     clock = Clock(process.pid, limit)
-    try:
-        while not clock.is_over():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                return process.wait(Clock.STEP)
-        return None
-    finally:
-        end_group(process.pid)
-        process.wait()
+    while not clock.is_over():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(Clock.STEP)
+    return None
 
 
-def _delays(process: int) -> Iterator[float]:
-    """For each thread of a process and its children: the seconds in which it could run and had no processor."""
+def _times(process: int) -> Iterator[tuple[float, float]]:
+    """For each thread of a process and its children: the seconds in which it ran, and could run but had no processor."""
     with contextlib.suppress(OSError, IndexError):
         for thread in Path(f"/proc/{process}/task").iterdir():
-            yield int((thread / "schedstat").read_text().split()[1]) / 1e9
+            ran, waited = (thread / "schedstat").read_text().split()[:2]
+            yield int(ran) / 1e9, int(waited) / 1e9
             for child in (thread / "children").read_text().split():
-                yield from _delays(int(child))
+                yield from _times(int(child))
+
+
+def _write_stacks(leader: int, place: Path, errors: int) -> None:
+    """Makes each process of a run write the stacks of its threads to stderr (_recorder.py), and waits for the text."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, STACKS)
+    for process in _processes_of(place):
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpgid(process) != leader:
+                os.kill(process, STACKS)
+    begin = size = os.fstat(errors).st_size
+    for _ in range(10):  # seconds; after them the finding has no line
+        time.sleep(1)
+        before, size = size, os.fstat(errors).st_size
+        if begin < before == size:
+            return
 
 
 def _copy(source: str, target: str) -> None:
@@ -255,13 +288,17 @@ def end_group(leader: int) -> None:
 
 
 def end_processes_of(place: Path) -> None:
-    """Ends the processes that a run has started and that left its group, as the workers of torchrun do.
+    """Ends the processes that a run has started and that left its group, as the workers of torchrun do."""
+    for process in _processes_of(place):
+        with contextlib.suppress(OSError):
+            os.kill(process, signal.SIGKILL)
 
-    They are known by the variable that the run has set, with a folder that no other run has.
-    """
+
+def _processes_of(place: Path) -> Iterator[int]:
+    """The processes with the variable that the run has set, with a folder that no other run has."""
     mark = f"{VARIABLE}={place}/".encode()
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with contextlib.suppress(OSError), open(f"/proc/{entry}/environ", "rb") as file:
                 if mark in file.read():
-                    os.kill(int(entry), signal.SIGKILL)
+                    yield int(entry)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import json
 import multiprocessing.util
 import os
@@ -24,7 +25,7 @@ from torch_openreg import _C
 from torch_openreg.simulator import _bindings
 from torch_openreg.simulator._faults import POINTS
 from torch_openreg.simulator.check._own import is_own
-from torch_openreg.simulator.check._plan import FAULTS, SANITIZER
+from torch_openreg.simulator.check._plan import FAULTS, SANITIZER, STACKS
 
 NEVER = 2**64 - 1  # the number of a call that no program reaches: such a fault only counts the calls
 
@@ -94,6 +95,7 @@ def _line_of(report: Any) -> tuple[str, int]:
 
 
 def start() -> None:
+    faulthandler.register(STACKS, file=2)
     folder, _, what = os.environ["OPENREG_CHECK"].partition(":")
     counters = {
         point: _bindings._inject_fault(POINTS[point], -1, (NEVER, NEVER), 0, (1.0, 0), 0, 2, 0, 0.0, f"{point}:{NEVER}")
