@@ -857,6 +857,44 @@ def test_what_a_program_holds_at_its_end_is_no_leak_but_what_grows_with_each_ste
     )
 
 
+GROWING = f"""
+import torch
+from torch_openreg.openreg import sanitizer
+
+def train(keep):
+    sanitizer._watch_growth()
+    model = torch.nn.Linear(8, 1).to({DEVICE!r})
+    optimizer = torch.optim.Adam(model.parameters())
+    kept, total = [], 0
+    for step in range(6):
+        x = torch.ones(4, 8).to({DEVICE!r})
+        loss = model(x).square().mean()  # line 12
+        loss.backward()
+        optimizer.step()
+        exec(keep)
+        if keep == "":
+            total += loss  # line 17
+    (*found,) = map(str, sanitizer._grown())
+    print("\\n".join(found))
+    return found
+
+assert train("kept.append(loss.detach())") == train("kept.append(loss.item())") == []
+train("kept.append(loss)")
+train("")
+train("kept.append((x + 1, x + 2))")
+"""
+
+
+@pytest.mark.slow
+@runs_once
+def test_a_graph_that_grows_with_each_step_is_a_leak_with_its_line_and_so_are_small_blocks() -> None:
+    losses, total, small = run(GROWING).stdout.strip().split("\nleak: ")
+    assert losses.startswith("leak: the graph that the tensors of one line keep grows from step to step: ")
+    assert "at <string>:12 in train\n  Keep loss.detach() or loss.item() instead." in losses
+    assert total.startswith("the graph that") and "at <string>:17 in train" in total
+    assert small.startswith("the memory that one line allocates grows from step to step: 2, 4, 6, 10 blocks after the ")
+
+
 POISONED = f"""
 import torch
 for size in (100, 1 << 20, 100):  # each is poisoned as a new segment, as a freed block, and when it is given back

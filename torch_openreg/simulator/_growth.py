@@ -1,19 +1,23 @@
 """Memory that grows from step to step, by the line that allocates it: a leak, although the program can still reach it.
 
 A step ends with each call of an optimizer's step(), and with each torch.openreg.sanitizer.mark(). After some of the
-steps (2, 3, 4, 6, 8, 12, ...) the blocks in use are counted. A line leaks if it has more blocks after each of these
-steps than after the one before, and at least one more for each step. One block of at most 512 bytes a step is no leak:
-it is a number that the program keeps on the device, such as a loss.
+steps (2, 3, 4, 6, 8, 12, ...) the blocks in use are counted, and the nodes of autograd that their tensors keep. A line
+leaks if it has more blocks or nodes after each of these steps than after the one before, and at least one more for each
+step. One block of at most 512 bytes a step, without nodes, is no leak: it is a number that the program keeps on the
+device, such as a detached loss.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
+from torch.autograd.graph import Node
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torch_openreg import _C
@@ -31,16 +35,27 @@ class Growing(NamedTuple):
 
     place: str
     site: str
+    what: str  # is counted: "blocks", or "nodes of autograd"
     steps: tuple[int, ...]
-    blocks: tuple[int, ...]
+    counts: tuple[int, ...]
     bytes: int  # at the last of the steps
+
+
+Line = tuple[str, str]  # the first two of Growing
+
+
+class Count(NamedTuple):
+    step: int
+    blocks: Counter[Line]
+    nodes: Counter[Line]
+    bytes: Counter[Line]
 
 
 class Growth:
     def __init__(self) -> None:
         self._step = 0
         self._next = 2
-        self._counts: list[tuple[int, Counter[tuple[str, str]], Counter[tuple[str, str]]]] = []
+        self._counts: list[Count] = []
         memory._record_memory_history("state", context="state", stacks="python")
         self._hook = register_optimizer_step_post_hook(lambda *arguments: self.mark())
 
@@ -58,26 +73,57 @@ class Growth:
             self._count()
 
     def _count(self) -> None:
-        blocks: Counter[tuple[str, str]] = Counter()
-        sizes: Counter[tuple[str, str]] = Counter()
+        count = Count(self._step, Counter(), Counter(), Counter())
+        lines: dict[int, Line] = {}
         for place, block in _blocks():
-            key = place, _site(block.get("frames", []))
-            blocks[key] += 1
-            sizes[key] += block["requested_size"]
-        self._counts.append((self._step, blocks, sizes))
+            line = lines[block["address"]] = place, _site(block.get("frames", []))
+            count.blocks[line] += 1
+            count.bytes[line] += block["requested_size"]
+        count.nodes.update({line: len(nodes) for line, nodes in _nodes(lines).items()})
+        self._counts.append(count)
 
     def found(self) -> Iterator[Growing]:
         if len(self._counts) < LEAST:
             return
-        steps = tuple(step for step, _, _ in self._counts)
-        _, last, sizes = self._counts[-1]
-        for key in last:
-            counts = tuple(blocks[key] for _, blocks, _ in self._counts)
-            each = list(zip(steps, counts, steps[1:], counts[1:], strict=False))
-            grows = all(more - few >= later - earlier for earlier, few, later, more in each)
-            added = sizes[key] - self._counts[0][2][key]
-            if grows and added > SMALL * (steps[-1] - steps[0]):
-                yield Growing(*key, steps, counts, sizes[key])
+        first, last = self._counts[0], self._counts[-1]
+        steps = tuple(count.step for count in self._counts)
+        for line in last.blocks:
+            nodes = tuple(count.nodes[line] for count in self._counts)
+            blocks = tuple(count.blocks[line] for count in self._counts)
+            least = 2 * (last.step - first.step)
+            is_large = last.bytes[line] - first.bytes[line] > SMALL * (last.step - first.step)
+            if _grows(steps, nodes):
+                yield Growing(*line, "nodes of autograd", steps, nodes, last.bytes[line])
+            elif _grows(steps, blocks) and (is_large or blocks[-1] - blocks[0] >= least):
+                yield Growing(*line, "blocks", steps, blocks, last.bytes[line])
+
+
+def _grows(steps: tuple[int, ...], counts: tuple[int, ...]) -> bool:
+    """Whether there is at least one more for each step."""
+    each = zip(steps, counts, steps[1:], counts[1:], strict=False)
+    return all(more - few >= later - earlier for earlier, few, later, more in each)
+
+
+def _nodes(lines: dict[int, Line]) -> dict[Line, set[object]]:
+    """The nodes of autograd that the tensors of each line keep. ``lines``: for the address of each block."""
+    found: defaultdict[Line, set[object]] = defaultdict(set)
+    for value in gc.get_objects():
+        if type(value) is torch.Tensor:
+            with contextlib.suppress(RuntimeError):  # it has no memory, or its history is an error
+                line = lines.get(torch._C._data_address(value))  # type: ignore[attr-defined]
+                if line and value.grad_fn is not None:
+                    _add(value.grad_fn, found[line])
+    return found
+
+
+def _add(node: Node, found: set[object]) -> None:
+    """Adds a node of autograd, and all nodes that it keeps."""
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += [each for each, _ in node.next_functions if each is not None]
 
 
 def _blocks() -> Iterator[tuple[str, dict[str, Any]]]:

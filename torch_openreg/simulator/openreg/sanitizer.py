@@ -341,6 +341,16 @@ def _watch_growth() -> None:
     _growth = Growth()
 
 
+# What a line may leave behind with each step (_growth.py), in words, and the way out.
+_GROWING = {
+    "blocks": (
+        "the memory that one line allocates",
+        "Drop the references to them: lists and caches that grow, closures, reference cycles, stored graphs.",
+    ),
+    "nodes of autograd": ("the graph that the tensors of one line keep", "Keep loss.detach() or loss.item() instead."),
+}
+
+
 def _grown() -> list[Report]:
     """A report for each line whose memory grows from step to step."""
     global _growth
@@ -349,11 +359,12 @@ def _grown() -> list[Report]:
     for each in growth.found() if growth is not None else ():
         name = "the allocator of pinned memory" if each.place == "the host" else "the device allocator"
         site = each.site or "an unknown line"
+        what, advice = _GROWING[each.what]
         text = (
-            f"leak: the memory that one line allocates grows from step to step: {_listed(each.blocks)} blocks after "
-            f"the steps {_listed(each.steps)}.\n"
+            f"leak: {what} grows from step to step: {_listed(each.counts)} {each.what} after the steps "
+            f"{_listed(each.steps)}.\n"
             f"  {name} allocates {each.bytes} bytes on {each.place}, at {site}\n"
-            "  Drop the references to them: lists and caches that grow, closures, reference cycles, stored graphs."
+            f"  {advice}"
         )
         reports.append(Report("leak", (Access(name, "allocates", each.place, site, (), each.bytes),), text))
     return reports
