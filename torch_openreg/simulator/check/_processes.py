@@ -295,10 +295,14 @@ def end_processes_of(place: Path) -> None:
 
 
 def _processes_of(place: Path) -> Iterator[int]:
-    """The processes with the variable that the run has set, with a folder that no other run has."""
-    mark = f"{VARIABLE}={place}/".encode()
+    """The processes of a run: in its copy of the folder, or with its variable, whose folder no other run has.
+
+    A fork of the server (_zygote.py) shows the server's variables. Another folder is the choice of the program.
+    """
+    mark = f"{VARIABLE}={place}/"
     for entry in os.listdir("/proc"):
         if entry.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{entry}/environ", "rb") as file:
-                if mark in file.read():
+            with contextlib.suppress(OSError):
+                in_folder = os.readlink(f"/proc/{entry}/cwd").startswith(f"{place}/")
+                if in_folder or mark.encode() in Path(f"/proc/{entry}/environ").read_bytes():
                     yield int(entry)
