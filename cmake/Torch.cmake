@@ -45,4 +45,11 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   list(APPEND TORCH_DEFINITIONS HAVE_SVE_CPU_DEFINITION)
 endif()
+# A process group names its capabilities in one set. Up to PyTorch 2.15 it has a virtual function for each of them.
+# https://github.com/pytorch/pytorch/pull/193023
+file(STRINGS ${TORCH_ROOT}/include/torch/csrc/distributed/c10d/Backend.hpp BACKEND_CAPABILITIES
+  REGEX "BackendCapabilities")
+if(BACKEND_CAPABILITIES)
+  list(APPEND TORCH_DEFINITIONS C10D_HAS_BACKEND_CAPABILITIES)
+endif()
 target_compile_definitions(torch::c10 INTERFACE ${TORCH_DEFINITIONS})

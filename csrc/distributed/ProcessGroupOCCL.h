@@ -43,15 +43,21 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
   c10::intrusive_ptr<Options> options() {
     return options_;
   }
+#ifdef C10D_HAS_BACKEND_CAPABILITIES
+  BackendCapabilities capabilities() const override {
+    return {BackendCapability::Splitting, BackendCapability::Coalescing};
+  }
+#else
   bool supportsSplitting() const override {
     return true;
   }
+  bool supportsCoalescing() const override {
+    return true;
+  }
+#endif
   // How many groups were split from this one.
   uint64_t split_count() const {
     return split_count_;
-  }
-  bool supportsCoalescing() const override {
-    return true;
   }
   void setTimeout(std::chrono::milliseconds timeout) override {
     options_->timeout = timeout;
