@@ -4,7 +4,7 @@ DEVICES += "--device cuda --openreg-as=cuda"
 WORKFLOWS = $(wildcard .github/workflows/*.yml) examples/ci/github-actions.yml
 
 .PHONY: bench fuzz mutants clients minimal docs look wheels try-wheels sdist release-check \
-  new-backend first-day modes-of-programs compiled-as-cuda lint-workflows lint-pages
+  next new-backend first-day modes-of-programs compiled-as-cuda lint-workflows lint-pages
 
 test test-all: $(VENV)/.docs
 test-all: $(VENV)/.integrations
@@ -75,6 +75,11 @@ sdist: $(VENV)/.torch
 # Everything that is checked before a release. It takes hours. ARGS="--only agree links wheels" runs a part.
 release-check:
 	$(PYTHON) release/check.py $(ARGS)
+
+# What changes for a backend in the next PyTorch: writes tables into docs/next-pytorch.md. PYTORCH is a checkout of
+# PyTorch, or an unpacked wheel, and is optional. The wheels of the supported releases are downloaded.
+next: $(VENV)/.torch
+	$(BIN)/python release/next_pytorch.py $(if $(PYTORCH),--pytorch $(PYTORCH))
 
 # Makes, builds and tests backends of another name in separate environments. first-day measures how long the steps of a
 # vendor's first day take.

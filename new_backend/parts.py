@@ -41,6 +41,7 @@ LEFT_OUT = (
     "tests/integrations",
     "tests/package/build_new_backend.py",
     "tests/package/test_new_backend.py",
+    "tests/package/test_next_pytorch.py",
     "tests/package/test_wheels.py",
     "tests/simulator/test_pytest_options.py",
     "tests/simulator/test_pytest_plugin.py",

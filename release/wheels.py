@@ -98,20 +98,21 @@ def numbers(version: str) -> list[int]:
     return [int(number) for number in version.split(".")]
 
 
-def unpack_torch(minor: str) -> Path:
-    """A folder with PyTorch's headers, the libraries to link with, and torchgen."""
-    release = str(SUPPORTED[minor]["release"])
-    folder = BUILD / f"torch-{release}"
+def unpack_torch(release: str, parent: Path = BUILD, wanted: re.Pattern[str] = UNPACKED) -> Path:
+    """A folder with the files of PyTorch's wheel that the pattern ``wanted`` matches.
+
+    By default these are the headers, the libraries to link with, and torchgen.
+    """
+    folder = parent / f"torch-{release}"
     if not (folder / "torch" / "version.py").exists():
-        python = str(SUPPORTED[minor]["python"][0])  # type: ignore[index]
-        download = BUILD / "download" / release
+        download = parent / "download" / release
         # The index has one wheel for each Python. Each of these wheels can serve.
         run([sys.executable, "-m", "pip", "download", f"torch=={release}", "--no-deps", "--only-binary=:all:",
-             "--python-version", python, "--dest", download])  # fmt: skip
+             "--python-version", "3.12", "--dest", download])  # fmt: skip
         (wheel,) = download.glob("torch-*.whl")
         with zipfile.ZipFile(wheel) as archive:
             for name in archive.namelist():
-                if UNPACKED.fullmatch(name) and name != "torch/version.py":
+                if wanted.fullmatch(name) and name != "torch/version.py":
                     archive.extract(name, folder)
             archive.extract("torch/version.py", folder)  # the last step: this file says that the folder is complete
         shutil.rmtree(download)
@@ -285,7 +286,11 @@ def main() -> None:
     minors = options.torch or list(SUPPORTED)
     for version in options.python or here:
         python = prepare_python(version, here[version])
-        wheels = {m: build_pair(m, unpack_torch(m), version, python) for m in minors if (m, version) in pairs()}
+        wheels = {
+            m: build_pair(m, unpack_torch(str(SUPPORTED[m]["release"])), version, python)
+            for m in minors
+            if (m, version) in pairs()
+        }
         if not wheels:
             sys.exit(f"release/torch.toml lists no Python {version} for PyTorch {', '.join(minors)}.")
         draft = merge(wheels, BUILD / "drafts", int(source_date()))

@@ -350,8 +350,8 @@ def is_known(code: str, page: Path) -> bool:
 
 # Pages that name things outside of our sources. Other tests check the names of torch.cuda and of the conformance
 # kit. docs/wheels.md explains the names of symbols in libc and libstdc++, and docs/other-backends.md is about other
-# people's backends.
-OF_OTHERS = {f"docs/{name}.md" for name in ("mutants", "other-backends", "wheels")}
+# people's backends, and docs/next-pytorch.md about other versions of PyTorch than the installed one.
+OF_OTHERS = {f"docs/{name}.md" for name in ("mutants", "next-pytorch", "other-backends", "wheels")}
 
 
 @pytest.mark.parametrize("page", [PAGES[name] for name in PAGES if name not in OF_OTHERS], ids=str)

@@ -1,0 +1,129 @@
+"""Says what changes for a backend from one PyTorch to the next: `make next`, and `make next PYTORCH=folder`.
+
+    python release/next_pytorch.py                          # the supported releases, and the newest one of pip's index
+    python release/next_pytorch.py --pytorch ../pytorch     # also a checkout, or an unpacked wheel
+
+Writes the generated part of docs/next-pytorch.md. PyTorch's wheels are downloaded and unpacked into build/next. What
+PyTorch's pull requests ask of a vendor is in next.toml.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import tomllib
+from interfaces import ROOT, Torch, Used, changes
+from wheels import SUPPORTED, unpack_torch
+
+BUILD = ROOT / "build" / "next"
+PAGE = ROOT / "docs" / "next-pytorch.md"
+START, END = "<!-- make next: start -->", "<!-- make next: end -->"
+READ = re.compile(r"torch/(include/.*|.*\.pyi?)|torchgen/packaged/ATen/native/native_functions.yaml")
+NOTES = tomllib.loads((ROOT / "release" / "next.toml").read_text())
+
+
+def newest_release() -> str:
+    """The newest PyTorch in pip's index."""
+    command = [sys.executable, "-m", "pip", "index", "versions", "torch"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return re.findall(r"\d+\.\d+\.\d+", answer)[0]
+
+
+def releases() -> dict[str, Path]:
+    """The supported releases and the newest one: version -> folder of the unpacked wheel."""
+    found = {minor: str(entry["release"]) for minor, entry in SUPPORTED.items()}
+    newest = newest_release()
+    found.setdefault(newest.rpartition(".")[0], newest)
+    return {release: unpack_torch(release, BUILD, READ) for release in found.values()}
+
+
+def note(name: str) -> str:
+    """What next.toml says about an interface: ``Class.function``, an operator, or a name of Python."""
+    for entry in NOTES["change"]:
+        if any(re.fullmatch(pattern, name) for pattern in entry["interfaces"]):
+            return f"[{entry['pull']}](https://github.com/pytorch/pytorch/pull/{entry['pull']}): {entry['vendor']}"
+    return ""
+
+
+def shown(was: object, now: object) -> str:
+    """A change in words."""
+    if was is None or now is None:
+        return "new" if was is None else "gone"
+    if isinstance(was, frozenset) and isinstance(now, frozenset):
+        before, after = ({text[text.index("(") :] for text in declarations} for declarations in (was, now))
+        return f"takes `{'; '.join(sorted(after))}`" if before != after else "another result"
+    return "other arguments" if "(" in str(now) else f"{was}, now {now}"
+
+
+def rows(torches: Mapping[str, Torch], used: Used) -> Iterator[tuple[str, str, str, str, str]]:
+    """Kind, interface, version, change, note."""
+    for name, overridden in sorted(used.overrides.items()):
+        for version, function, was, now in changes([(v, t.functions(name)) for v, t in torches.items()]):
+            here = ", overridden here" if function in overridden else ""
+            yield f"`{name}`", f"`{function}`", version, shown(was, now) + here, note(f"{name}.{function}")
+    for version, name, was, now in changes(
+        [(v, {name: t.schemas[name] for name in used.operators & t.schemas.keys()}) for v, t in torches.items()]
+    ):
+        yield "operators", f"`aten::{name}`", version, shown(was, now), note(f"aten::{name}")
+    for version, name, was, now in changes(
+        [(v, {name: s for name in used.names if (s := t.signature(name)) is not None}) for v, t in torches.items()]
+    ):
+        yield "Python", f"`{name}`", version, shown(was, now), note(name)
+
+
+def generated(torches: Mapping[str, Torch], used: Used) -> str:
+    """The generated part of the page."""
+    versions = list(torches)
+    lines = [
+        f"Read from PyTorch {', '.join(versions)}. This backend derives from {len(used.overrides)} classes, registers "
+        f"{len(used.operators)} operators by name,",
+        f"includes {len(used.includes)} headers, and uses {len(used.names)} names of Python modules.",
+    ]
+    last = ""
+    for kind, interface, version, change, text in rows(torches, used):
+        if kind != last:
+            lines += [
+                "",
+                f"### {kind}",
+                "",
+                "| Interface | Since | What changed | Pull request, and what a vendor does |",
+            ]
+            lines += ["|---|---|---|---|"]
+            last = kind
+        lines.append(f"| {interface} | {version} | {change} | {text} |")
+    return "\n".join(lines)
+
+
+def announced() -> str:
+    """What pull requests change that no release has."""
+    lines = ["| Pull request | What changes | What a vendor does | Here |", "|---|---|---|---|"]
+    for entry in NOTES["announced"]:
+        pull = f"[{entry['pull']}](https://github.com/pytorch/pytorch/pull/{entry['pull']})"
+        lines.append(f"| {pull} | {entry['what']} | {entry['vendor']} | {entry['here']} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--pytorch", type=Path, help="a checkout of PyTorch, or an unpacked wheel")
+    options = parser.parse_args()
+    folders = releases()
+    if options.pytorch:
+        folders[options.pytorch.name] = options.pytorch
+    text = generated({version: Torch(folder) for version, folder in folders.items()}, Used())
+    page = re.sub(
+        f"{START}.*{END}",
+        lambda _: f"{START}\n{text}\n\n## In no release yet\n\n{announced()}\n{END}",
+        PAGE.read_text(),
+        flags=re.DOTALL,
+    )
+    PAGE.write_text(page)
+
+
+if __name__ == "__main__":
+    main()
