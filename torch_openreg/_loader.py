@@ -301,6 +301,18 @@ def register_distributed() -> None:
     # in small letters. Without a default backend, the end of each such group prints a warning.
     plugins = dist.Backend._plugins
     dist.Backend._plugins = {"occl": plugins["OCCL"], **plugins}
+    when_imported([("torch.testing._internal.distributed.fake_pg", "torch_openreg._loader:add_to_fake_group")])
+
+
+def add_to_fake_group(module: ModuleType) -> None:
+    """Adds the device to PyTorch's process group ``fake``, which PyTorch registers for the devices that it knows."""
+    from torch.distributed import Backend
+
+    devices = Backend.backend_capability[Backend.FAKE]
+    if device_type not in devices:
+        Backend.register_backend(
+            Backend.FAKE, module._create_fake_pg, extended_api=True, devices=[*devices, device_type]
+        )
 
 
 # LITERALINCLUDE START: PHASES

@@ -284,6 +284,19 @@ def test_a_group_of_gloo_and_occl_has_the_device_s_default_backend_and_ends_with
     programs.python(program, status=0, output="OpType.ALLREDUCE\n", errors="")
 
 
+def test_the_group_fake_takes_the_device() -> None:
+    program = """
+    import torch, torch.distributed as dist
+    dist.init_process_group("fake", rank=1, world_size=4)
+    for device in ("cpu", "openreg"):
+        x = torch.full((2,), 5.0, device=device)
+        dist.all_reduce(x)
+        print(x.tolist())
+    print("openreg:fake" in dist.get_backend_config(), dist.get_default_backend_for_device("openreg"))
+    """
+    programs.python(program, status=0, output="[5.0, 5.0]\n[5.0, 5.0]\nTrue occl\n", errors="")
+
+
 @pytest.mark.slow
 def test_the_example_for_testers_finds_what_it_says() -> None:
     folder = Path(__file__).parents[2] / "examples" / "distributed"

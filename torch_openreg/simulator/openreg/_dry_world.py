@@ -56,7 +56,8 @@ def start(size: int, rank: int) -> None:
     os.environ |= {name: str(number) for name, number in numbers.items()}
     os.environ |= {"ROLE_NAME": "default", "TORCHELASTIC_RUN_ID": "none"}
     os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
-    devices = dist.Backend.backend_capability[dist.Backend.FAKE]
+    # The group stands for gloo, which refuses the device's tensors.
+    devices = [each for each in dist.Backend.backend_capability[dist.Backend.FAKE] if each != device_type]
     dist.Backend.register_backend(dist.Backend.FAKE, make_fake, extended_api=True, devices=devices)
     _C._dry_start_world()  # type: ignore[attr-defined]
     _upstream.apply(rows.WORLD)
