@@ -342,7 +342,10 @@ def is_known(code: str, page: Path) -> bool:
             return False
         return True
     if "/" in code or (ROOT / code).is_file():
-        return any((base / code).exists() for base in (ROOT, page.parent, Path(torch.__file__).parent / "include"))
+        torch_folder = Path(torch.__file__).parent
+        return any(
+            (base / code).exists() for base in (ROOT, page.parent, torch_folder / "include", torch_folder.parent)
+        )
     if re.search(r"\.(py|cpp|h|md|so|yaml|toml)$", code):
         return code.endswith(".so") or any(ROOT.rglob(code))
     return all(known_words() & {word, f"test_{word}"} for word in re.findall(r"[A-Za-z_]\w{2,}", code))
@@ -352,6 +355,13 @@ def is_known(code: str, page: Path) -> bool:
 # kit. docs/wheels.md explains the names of symbols in libc and libstdc++, and docs/other-backends.md is about other
 # people's backends, and docs/next-pytorch.md about other versions of PyTorch than the installed one.
 OF_OTHERS = {f"docs/{name}.md" for name in ("mutants", "next-pytorch", "other-backends", "wheels")}
+# Pages that name things outside of our sources. Other tests check the names of torch.cuda, of the conformance kit, and of
+# the pages about PyTorch's documents and further mechanisms. docs/wheels.md explains the names of symbols in libc and
+# libstdc++, and docs/other-backends.md is about other people's backends.
+OF_OTHERS = {
+    f"docs/{name}.md"
+    for name in ("mutants", "other-backends", "wheels", "pytorch-documents", "bring-up/further-mechanisms")
+}
 
 
 @pytest.mark.parametrize("page", [PAGES[name] for name in PAGES if name not in OF_OTHERS], ids=str)
