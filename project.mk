@@ -5,6 +5,8 @@ WORKFLOWS = $(wildcard .github/workflows/*.yml) examples/ci/github-actions.yml
 
 .PHONY: bench fuzz mutants clients minimal docs look wheels try-wheels sdist release-check \
   next new-backend first-day modes-of-programs compiled-as-cuda lint-workflows lint-pages
+.PHONY: bench fuzz mutants clients minimal device-module docs look wheels try-wheels sdist release-check \
+  new-backend first-day modes-of-programs compiled-as-cuda lint-workflows lint-pages
 
 test test-all: $(VENV)/.docs
 test-all: $(VENV)/.integrations
@@ -49,6 +51,10 @@ clients: install
 # Runs a program and writes its results as a page of the book, about the minimal set of operators.
 minimal: install
 	PYTHONPATH=tests/support $(BIN)/python -m tests.book.minimal
+
+# The same about the names of the device's Python module.
+device-module: install
+	$(BIN)/python -m tests.book.device_module
 
 # The book, in build/docs/index.html.
 docs: $(VENV)/.docs

@@ -11,7 +11,7 @@ import programs
 ROOT = Path(__file__).parents[2]
 LINE, CELL = 160, 120
 # Programs write these pages from what they measure.
-MEASURED = {f"docs/{name}.md" for name in ("minimal-operators", "mutants")}
+MEASURED = {f"docs/{name}.md" for name in ("minimal-operators", "mutants", "bring-up/device-module")}
 
 
 def too_long(text: str) -> Iterator[tuple[int, int]]:
