@@ -3,10 +3,8 @@
 DEVICES += "--device cuda --openreg-as=cuda"
 WORKFLOWS = $(wildcard .github/workflows/*.yml) examples/ci/github-actions.yml
 
-.PHONY: bench fuzz mutants clients minimal docs look wheels try-wheels sdist release-check \
-  next new-backend first-day modes-of-programs compiled-as-cuda lint-workflows lint-pages
 .PHONY: bench fuzz mutants clients minimal device-module docs look wheels try-wheels sdist release-check \
-  new-backend first-day modes-of-programs compiled-as-cuda lint-workflows lint-pages
+  next new-backend first-day modes-of-programs compiled-as-cuda lint-workflows lint-pages
 
 test test-all: $(VENV)/.docs
 test-all: $(VENV)/.integrations

@@ -351,17 +351,16 @@ def is_known(code: str, page: Path) -> bool:
     return all(known_words() & {word, f"test_{word}"} for word in re.findall(r"[A-Za-z_]\w{2,}", code))
 
 
-# Pages that name things outside of our sources. Other tests check the names of torch.cuda and of the conformance
-# kit. docs/wheels.md explains the names of symbols in libc and libstdc++, and docs/other-backends.md is about other
-# people's backends, and docs/next-pytorch.md about other versions of PyTorch than the installed one.
-OF_OTHERS = {f"docs/{name}.md" for name in ("mutants", "next-pytorch", "other-backends", "wheels")}
 # Pages that name things outside of our sources. Other tests check the names of torch.cuda, of the conformance kit, and of
 # the pages about PyTorch's documents and further mechanisms. docs/wheels.md explains the names of symbols in libc and
-# libstdc++, and docs/other-backends.md is about other people's backends.
+# libstdc++, docs/other-backends.md is about other people's backends, and docs/next-pytorch.md about other versions of
+# PyTorch than the installed one.
 OF_OTHERS = {
     f"docs/{name}.md"
-    for name in ("mutants", "other-backends", "wheels", "pytorch-documents", "bring-up/further-mechanisms")
-}
+    for name in (
+        "mutants", "next-pytorch", "other-backends", "wheels", "pytorch-documents", "bring-up/further-mechanisms",
+    )
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("page", [PAGES[name] for name in PAGES if name not in OF_OTHERS], ids=str)
