@@ -23,9 +23,11 @@
 // has set a flag, or until another process has got a message. The device must run then, as a GPU would. So a thread
 // looks whether the process is stuck, and if so lets the schedule's next item run.
 //
-// Stuck means that for kStuck no thread of the process wanted to run. A thread that waits for a processor wants to run:
-// so a busy machine is no reason, and the order of the items stays a matter of the seed. A thread that computes may wait
-// too, in a loop that reads memory; nothing tells it from other threads but a long time without work for the device.
+// Stuck means that in kLooks looks in a row no thread of the process wanted to run. A thread that waits for a processor,
+// or for a disk, wants to run: so a busy machine is no reason, and the order of the items stays a matter of the seed. One
+// look proves nothing, however long ago the last one was: a thread may sleep for a moment, until another one unlocks.
+// A thread that computes may wait too, in a loop that reads memory; nothing tells it from other threads but many looks
+// without work for the device. Looks are counted, and not the time: a busy machine delays them as it delays the program.
 namespace openreg {
 namespace {
 
@@ -33,8 +35,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::nanoseconds;
 
 constexpr std::chrono::milliseconds kLook{10};
-constexpr std::chrono::milliseconds kStuck{50};
-constexpr std::chrono::seconds kSpins{10};
+constexpr int kLooks = 5;
+constexpr int kLooksOfSpins = 1000;
 
 nanoseconds cpuTime(clockid_t clock) {
   timespec time{};
@@ -42,7 +44,7 @@ nanoseconds cpuTime(clockid_t clock) {
   return std::chrono::seconds(time.tv_sec) + nanoseconds(time.tv_nsec);
 }
 
-// Whether the other threads of the process all sleep, or wait for a disk.
+// Whether the other threads of the process all sleep, and none waits for a disk.
 bool othersSleep() {
   const std::string own = std::to_string(gettid());
   DIR* const tasks = opendir("/proc/self/task");
@@ -58,7 +60,7 @@ bool othersSleep() {
     const std::string text(std::istreambuf_iterator<char>(file), {});
     const size_t name = text.rfind(')'); // the state follows the name: "12 (python3) S"
     const char state = name != std::string::npos && name + 2 < text.size() ? text[name + 2] : 'S'; // it has ended
-    sleep = state == 'S' || state == 'D';
+    sleep = state == 'S';
   }
   closedir(tasks);
   return sleep;
@@ -74,26 +76,25 @@ class Idleness {
     // A thread that asks from time to time whether something has happened uses little of a processor.
     const bool computed = used - used_ > (now - at_) / 10;
     if (progress != progress_) {
-      progressAt_ = now;
+      restart();
     }
-    if (progress != progress_ || waits || computed || !othersSleep()) {
-      sleepsSince_ = now;
-    }
+    ++looks_;
+    asleep_ = !waits && !computed && othersSleep() ? asleep_ + 1 : 0;
     at_ = now;
     used_ = used;
     progress_ = progress;
-    return now - sleepsSince_ >= kStuck || now - progressAt_ >= kSpins;
+    return asleep_ >= kLooks || looks_ >= kLooksOfSpins;
   }
 
   void restart() {
-    sleepsSince_ = progressAt_ = Clock::now();
+    looks_ = asleep_ = 0;
   }
 
  private:
   Clock::time_point at_ = Clock::now();
-  Clock::time_point sleepsSince_ = at_;
-  Clock::time_point progressAt_ = at_;
   nanoseconds used_{};
+  int looks_ = 0;  // since the last progress
+  int asleep_ = 0; // looks in a row in which the process slept
   uint64_t progress_ = 0;
 };
 
