@@ -78,6 +78,7 @@ stress: $(VENV)/.torch
 	  for mode in inline async chaos switching; do \
 	    for program in streams allocator; do $$build/stress_$$program --mode $$mode $(ARGS) || exit 1; done; \
 	  done; \
+	  $$build/stress_orders || exit 1; \
 	done
 
 install: $(VENV)/.installed

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import programs
 import pytest
 from openreg_c import CHAOS, call
-from openreg_process import error_of, output_of, run_python
+from openreg_process import compile_program, cpp_compiler, error_of, output_of, run_python
 from openreg_work import forced_count, launch
 
+STRESS = Path(__file__).parent / "stress" / "orders.cpp"
 # Two streams. The schedule late runs "b" before "a".
 ONE_THREAD = """
     from openreg_work import launch_named
@@ -113,6 +115,12 @@ def test_a_wrong_value_is_an_error_of_the_first_call(value: str, message: str) -
 def test_each_rank_has_a_file_of_its_own(tmp_path: Path) -> None:
     output_of(ONE_THREAD, OPENREG_EXECUTION="late", OPENREG_ORDER=f"save:{tmp_path / 'order'}", RANK="3")
     assert (tmp_path / "order.3").read_text().splitlines() == ORDER
+
+
+def test_runs_of_a_program_beside_busy_processes_have_the_same_order(tmp_path: Path) -> None:
+    program = compile_program(cpp_compiler(), tmp_path, STRESS.read_text())
+    result = programs.run(program, "--runs", "24", status=0)
+    assert result.stdout == "24 runs of 12 programs and schedules, 0 with another order\n"
 
 
 @pytest.mark.usefixtures("clean_device")
