@@ -11,6 +11,14 @@
 #include "runtime/OpenRegIdentity.h"
 
 // The life of a block: sizes, the pools with splitting and merging, malloc(), free(), and the events of other streams.
+//
+// Rules:
+//   - One lock guards everything of a device. A thread that holds it never waits, for the device or for anything else.
+//     A function with a `lock` parameter releases the lock while it waits or calls foreign code, and holds the lock
+//     again when it returns. All other functions that are not public are called with the lock held.
+//   - A segment is what one orMalloc() gave, and a block is a piece of a segment. The blocks of a segment form a list
+//     in the order of their addresses. A block belongs to the stream from which it was allocated.
+//   - Blocks of up to 1 MiB and larger blocks come from different segments, and from different pools.
 namespace c10::openreg {
 
 using c10::CachingAllocator::AcceleratorAllocatorConfig;
@@ -25,6 +33,19 @@ namespace {
 size_t round_size(size_t size) {
   const size_t alignment = block_alignment();
   return std::max((round_up_to_division(size) + alignment - 1) & ~(alignment - 1), alignment);
+}
+
+// The size of a new segment for a block of params.size bytes.
+size_t get_allocation_size(const AllocParams& params) {
+  using namespace c10::CachingAllocator;
+  if (params.pool->is_small) {
+    return kSmallBuffer;
+  }
+  if (C10_UNLIKELY(params.has_padding)) { // the block fills the segment: an observer may watch the addresses behind it
+    return params.size;
+  }
+  return params.size < kMinLargeAlloc ? AcceleratorAllocatorConfig::large_segment_size()
+                                      : (params.size + kRoundLarge - 1) / kRoundLarge * kRoundLarge;
 }
 
 bool should_split(const BlockPool& pool, size_t size, size_t remaining) {
@@ -169,19 +190,6 @@ void BlockPool::split(Block* block, size_t size) {
   add_to_inactive_stats(rest);
 }
 
-std::vector<Block*> BlockPool::free_segments() {
-  merge_bins();
-  std::vector<Block*> found;
-  std::copy_if(
-      merged_.begin(), merged_.end(), std::back_inserter(found), [](Block* block) { return !block->is_split(); });
-  return found;
-}
-
-void BlockPool::remove(Block* segment) {
-  merged_.erase(segment);
-  blocks_->erase(segment->address);
-}
-
 // Returns the lock; throws in a forked child. Another thread of the parent may have held the lock at the fork, and the
 // tables behind the lock describe device memory that the child does not have.
 Mutex& DeviceCachingAllocator::mutex() {
@@ -194,7 +202,7 @@ Block* DeviceState::find_block(const void* pointer) const {
   return found == blocks.end() ? nullptr : found->second;
 }
 
-static Stream stream_of(const Block* block) {
+Stream stream_of(const Block* block) {
   return Stream(Stream::UNSAFE, Device(identity.type, block->device), block->pool->stream);
 }
 
@@ -235,6 +243,12 @@ C10_NOINLINE void DeviceCachingAllocator::ask_before_alloc(AllocParams& params) 
   const size_t size = round_size(params.requested_size + *padding);
   params.padding = size - std::exchange(params.size, size);
   params.has_padding = *padding != 0;
+}
+
+bool DeviceCachingAllocator::alloc_block(AllocParams& params) {
+  params.alloc_size = get_allocation_size(params);
+  params.block = segments.alloc(*params.pool, params.alloc_size, params.context);
+  return params.block != nullptr;
 }
 
 C10_ALWAYS_INLINE char* DeviceCachingAllocator::alloc_found_block(const AllocParams& params) {
@@ -302,24 +316,6 @@ void DeviceCachingAllocator::free(const void* pointer) {
   if (const auto* trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace)) {
     (*trace)->trace_gpu_memory_deallocation(identity.type, reinterpret_cast<uintptr_t>(orGetDevicePointer(pointer)));
   }
-}
-
-// Notifies the subscribers of openreg_activity.h that the block is freed, before another thread can get it. They look
-// only at the address, so the size is that of the whole block.
-C10_NOINLINE void DeviceCachingAllocator::note_free(const void* pointer) {
-  size_t size = 0;
-  orStream_t stream = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const Block* block = find_block(pointer)) {
-      if (block->pool->owner->is_of_graph()) {
-        return; // its allocation was not noted either
-      }
-      size = block->size;
-      stream = OpenRegStream(stream_of(block)).stream();
-    }
-  }
-  orNoteFree(orGetDevicePointer(pointer), size, stream);
 }
 
 void DeviceCachingAllocator::report(const Block* block, int64_t bytes) const {
@@ -394,25 +390,6 @@ void DeviceCachingAllocator::process_events(std::unique_lock<Mutex>& lock, const
       free_block(block, context);
     }
   }
-}
-
-// Whether the block may be reused now, as far as the observer knows. If it may not, the block waits for the observer's
-// event, as it would wait for another stream.
-C10_NOINLINE bool DeviceCachingAllocator::may_reuse(std::unique_lock<Mutex>& lock, Block* block) {
-  if (std::exchange(block->held, false)) {
-    return true; // the observer's event has passed
-  }
-  block->event_count = 1; // so that no neighbour merges with the block
-  lock.unlock();
-  const orEvent_t event = observer()->before_reuse(block->address, block->size, stream_of(block));
-  lock.lock();
-  if (event) {
-    block->held = true;
-    events.insert(event, block);
-  } else {
-    block->event_count = 0;
-  }
-  return !event;
 }
 
 } // namespace c10::openreg

@@ -21,17 +21,9 @@
 #include "runtime/memory/OpenRegMemoryStats.h"
 
 // The caching allocator of one device. Functions and classes that also exist in c10/cuda/CUDACachingAllocator.cpp have
-// the same names as there. OpenRegCachingAllocator.cpp has what happens to a block from malloc() to free(). The other
-// files of this folder can be read later: Segments (memory from the device and back), PrivatePools (MemPool),
-// MemoryStats, MemoryHistory and MemorySnapshot, AllocatorConfig.
-//
-// Rules:
-//   - One lock guards everything of a device. A thread that holds it never waits, for the device or for anything else.
-//     A function with a `lock` parameter releases the lock while it waits or calls foreign code, and holds the lock
-//     again when it returns. All other functions that are not public are called with the lock held.
-//   - A segment is what one orMalloc() gave, and a block is a piece of a segment. The blocks of a segment form a list
-//     in the order of their addresses. A block belongs to the stream from which it was allocated.
-//   - Blocks of up to 1 MiB and larger blocks come from different segments, and from different pools.
+// the same names as there. OpenRegCachingAllocator.cpp has the rules, and what happens to a block from malloc() to
+// free(). The other files of this folder can be read later: Segments (what a request needs rarely), PrivatePools
+// (MemPool), MemoryStats, MemoryHistory and MemorySnapshot, AllocatorConfig.
 namespace c10::openreg {
 
 using Context = std::shared_ptr<GatheredContext>; // a stack trace of the program; null if none is recorded
@@ -69,6 +61,8 @@ struct Block {
     return previous || next;
   }
 };
+
+Stream stream_of(const Block* block);
 
 struct BlockComparatorSize {
   bool operator()(const Block* a, const Block* b) const {
@@ -287,10 +281,6 @@ class DeviceSegments {
   void count(const Block& segment, bool is_new);
   void record(TraceEntry::Action action, const Block& segment, const Context& context);
 };
-
-// Called before an allocation fails, with the device, the bytes asked for, the bytes that the process may have, and the
-// device's free bytes.
-using OutOfMemoryObserver = std::function<void(int64_t device, size_t size, size_t total, size_t free)>;
 
 // Blocks that were freed while streams still used them. Each waits for events.
 class BlockEvents {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "runtime/OpenRegIdentity.h"
-#include "runtime/memory/OpenRegAllocatorConfig.h"
+#include "runtime/memory/OpenRegCachingAllocator.h"
 
 namespace c10::openreg {
 namespace {

@@ -2,8 +2,15 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
 #include "runtime/OpenRegMutex.h"
-#include "runtime/memory/OpenRegCachingAllocator.h"
+#include "runtime/OpenRegStream.h"
+#include "runtime/memory/OpenRegMemoryHistory.h"
 
 // LITERALINCLUDE START: DEVICE ALLOCATOR RULES
 // The caching allocator of device memory, as c10::cuda::CUDACachingAllocator. PyTorch calls this class, which passes
@@ -24,6 +31,8 @@
 //     No thread holds the locks of two devices.
 // LITERALINCLUDE END: DEVICE ALLOCATOR RULES
 namespace c10::openreg {
+
+class DeviceCachingAllocator; // OpenRegCachingAllocator.h
 
 // LITERALINCLUDE START: DEVICE ALLOCATOR CLASS
 class OPENREG_API OpenRegDeviceAllocator final : public c10::DeviceAllocator {

@@ -93,6 +93,10 @@ struct MemorySnapshot {
   std::vector<std::vector<TraceEntry>> device_traces; // by device, oldest entry first
 };
 
+// Called before an allocation fails, with the device, the bytes asked for, the bytes that the process may have, and the
+// device's free bytes.
+using OutOfMemoryObserver = std::function<void(int64_t device, size_t size, size_t total, size_t free)>;
+
 // A string that the entries of the calling thread carry from now on: torch.openreg.memory._set_memory_metadata().
 OPENREG_API void set_memory_metadata(std::string metadata);
 OPENREG_API const std::string& memory_metadata();

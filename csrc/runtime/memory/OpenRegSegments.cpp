@@ -1,14 +1,16 @@
 #include "runtime/memory/OpenRegCachingAllocator.h"
 
+#include <openreg_activity.h>
+
 #include <algorithm>
 #include <sstream>
 
 #include "runtime/OpenRegGraphsC10Utils.h"
 #include "runtime/OpenRegIdentity.h"
 
-// Segments: from the device, when no cached block fits a request, and back to it when the cache is emptied, when
-// garbage is collected, and when the device has no room. And what happens if it still has no room then:
-// torch.OutOfMemoryError.
+// What a request needs rarely. Segments come from the device if no cached block fits a request. They go back to it when
+// the cache is emptied, when garbage is collected, and when the device has no room. If the device still has no room
+// then, the allocator throws torch.OutOfMemoryError. And what the allocator asks its observers, if it has any.
 namespace c10::openreg {
 
 using c10::CachingAllocator::AcceleratorAllocatorConfig;
@@ -28,6 +30,19 @@ std::pair<size_t, size_t> memory_info(DeviceIndex device) {
   size_t free = 0, total = 0;
   OPENREG_CHECK(orMemGetInfo(&free, &total));
   return {free, total};
+}
+
+std::vector<Block*> BlockPool::free_segments() {
+  merge_bins();
+  std::vector<Block*> found;
+  std::copy_if(
+      merged_.begin(), merged_.end(), std::back_inserter(found), [](Block* block) { return !block->is_split(); });
+  return found;
+}
+
+void BlockPool::remove(Block* segment) {
+  merged_.erase(segment);
+  blocks_->erase(segment->address);
 }
 
 Block* DeviceSegments::alloc(BlockPool& pool, size_t size, const Context& context) {
@@ -146,23 +161,6 @@ void DeviceSegments::record(TraceEntry::Action action, const Block& segment, con
 
 // ---- a request that no cached block fits
 
-namespace {
-
-// The size of a new segment for a block of params.size bytes.
-size_t get_allocation_size(const AllocParams& params) {
-  using namespace c10::CachingAllocator;
-  if (params.pool->is_small) {
-    return kSmallBuffer;
-  }
-  if (C10_UNLIKELY(params.has_padding)) { // the block fills the segment: an observer may watch the addresses behind it
-    return params.size;
-  }
-  return params.size < kMinLargeAlloc ? AcceleratorAllocatorConfig::large_segment_size()
-                                      : (params.size + kRoundLarge - 1) / kRoundLarge * kRoundLarge;
-}
-
-} // namespace
-
 // Called when no cached block fits: makes a segment. If the device has no memory for the segment, gives cached memory
 // back, step by step, and tries again. If this fails too, takes a free block of a MemPool with use_on_oom. If there is
 // none, throws torch.OutOfMemoryError.
@@ -191,12 +189,6 @@ void DeviceCachingAllocator::get_new_block(std::unique_lock<Mutex>& lock, AllocP
     known->after_segment_alloc(params.block->address, params.block->size);
     lock.lock();
   }
-}
-
-bool DeviceCachingAllocator::alloc_block(AllocParams& params) {
-  params.alloc_size = get_allocation_size(params);
-  params.block = segments.alloc(*params.pool, params.alloc_size, params.context);
-  return params.block != nullptr;
 }
 
 bool DeviceCachingAllocator::try_mempool_fallback(AllocParams& params) {
@@ -263,6 +255,45 @@ bool DeviceCachingAllocator::release_available_cached_blocks(std::unique_lock<Mu
   const auto taken = segments.take_oversize(*params.pool, params.alloc_size, params.context);
   release_blocks(lock, taken);
   return !taken.empty();
+}
+
+// ---- observers
+
+// Notifies the subscribers of openreg_activity.h that the block is freed, before another thread can get it. They look
+// only at the address, so the size is that of the whole block.
+C10_NOINLINE void DeviceCachingAllocator::note_free(const void* pointer) {
+  size_t size = 0;
+  orStream_t stream = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const Block* block = find_block(pointer)) {
+      if (block->pool->owner->is_of_graph()) {
+        return; // its allocation was not noted either
+      }
+      size = block->size;
+      stream = OpenRegStream(stream_of(block)).stream();
+    }
+  }
+  orNoteFree(orGetDevicePointer(pointer), size, stream);
+}
+
+// Whether the block may be reused now, as far as the observer knows. If it may not, the block waits for the observer's
+// event, as it would wait for another stream.
+C10_NOINLINE bool DeviceCachingAllocator::may_reuse(std::unique_lock<Mutex>& lock, Block* block) {
+  if (std::exchange(block->held, false)) {
+    return true; // the observer's event has passed
+  }
+  block->event_count = 1; // so that no neighbour merges with the block
+  lock.unlock();
+  const orEvent_t event = observer()->before_reuse(block->address, block->size, stream_of(block));
+  lock.lock();
+  if (event) {
+    block->held = true;
+    events.insert(event, block);
+  } else {
+    block->event_count = 0;
+  }
+  return !event;
 }
 
 // ---- out of memory
