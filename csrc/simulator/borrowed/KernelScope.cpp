@@ -54,13 +54,19 @@ struct AliasImpl final : c10::TensorImpl {
     sizes_and_strides_ = const_cast<c10::TensorImpl&>(like).sizes_and_strides();
     storage_offset_ = like.storage_offset();
     numel_ = like.numel();
+    is_wrapped_number_ = like.is_wrapped_number();
     is_contiguous_ = like.is_contiguous();
+    if (C10_LIKELY(is_contiguous_ && like.dim() < 4)) { // has no channels, so the other flags are known
+      is_channels_last_ = is_channels_last_contiguous_ = false;
+      is_channels_last_3d_ = is_channels_last_3d_contiguous_ = false;
+      is_non_overlapping_and_dense_ = true;
+      return;
+    }
     is_channels_last_ = like.is_strides_like_channels_last();
     is_channels_last_contiguous_ = like.is_contiguous(MemoryFormat::ChannelsLast);
     is_channels_last_3d_ = like.is_strides_like_channels_last_3d();
     is_channels_last_3d_contiguous_ = like.is_contiguous(MemoryFormat::ChannelsLast3d);
     is_non_overlapping_and_dense_ = like.is_non_overlapping_and_dense();
-    is_wrapped_number_ = like.is_wrapped_number();
   }
 };
 
