@@ -121,11 +121,9 @@ TypedReduction reduction_of(const ReduceOp& op, const at::Tensor& tensor, int si
       result.reduction.op = op.op_;
       break;
     case ReduceOp::BAND:
-      C10_THROW_ERROR(ValueError, c10::str("Cannot use ReduceOp.BAND with ", library));
     case ReduceOp::BOR:
-      C10_THROW_ERROR(ValueError, c10::str("Cannot use ReduceOp.BOR with ", library));
     case ReduceOp::BXOR:
-      C10_THROW_ERROR(ValueError, c10::str("Cannot use ReduceOp.BXOR with ", library));
+      C10_THROW_ERROR(ValueError, c10::str("Cannot use ReduceOp.", name_of(op.op_), " with ", library));
     default:
       C10_THROW_ERROR(ValueError, "Unhandled ReduceOp");
   }

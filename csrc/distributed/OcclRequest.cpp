@@ -24,11 +24,6 @@ occl::ReduceOp to_occl_op(ReduceOp::RedOpType op) {
   }
 }
 
-std::string_view name_of(ReduceOp::RedOpType op) {
-  constexpr const char* kNames[] = {"SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM"};
-  return op < std::size(kNames) ? kNames[op] : "";
-}
-
 std::vector<occl::Buffer> buffers_of(const std::vector<at::Tensor>& tensors) {
   std::vector<occl::Buffer> buffers;
   for (const at::Tensor& tensor : tensors) {
@@ -54,6 +49,11 @@ occl::Header header_of(const CollectiveRequest& request) {
 }
 
 } // namespace
+
+std::string_view name_of(ReduceOp::RedOpType op) {
+  constexpr const char* kNames[] = {"SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM"};
+  return op < std::size(kNames) ? kNames[op] : "";
+}
 
 std::optional<occl::DataType> to_occl(at::ScalarType dtype) {
   switch (dtype) {
