@@ -51,34 +51,10 @@ c10::DispatchKey cpu_key_of(c10::DispatchKeySet keys) { // the device's sparse k
 
 } // namespace
 
-void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      op.hasComputedKernelForDispatchKey(cpu_key_of(keys)),
-      "Could not run '",
-      op.operator_name(),
-      "' with arguments from the '",
-      identity.device,
-      "' backend: the operator has no CPU kernel that the device could run, and the "
-      "device has no kernel of its own.");
-  // The CPU kernel of a collective may still work on the copies of the tensors when it has returned.
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      !op.schema().name().starts_with("c10d::"),
-      "Could not run '",
-      op.operator_name(),
-      "' with arguments from the '",
-      c10::toString(keys.highestPriorityTypeId()),
-      "' backend: the device's collectives take dense tensors only.");
-  if (auto* const observer = c10::openreg::observer(); C10_UNLIKELY(observer)) {
-    observer->before_fallback(op);
-  }
-  note_fallback(traits_of(op.schema()));
-  run_boxed(op, keys, stack);
-}
-
-void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+static void run_boxed(
+    const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack, const OperatorTraits& traits) {
   const c10::FunctionSchema& schema = op.schema();
   const auto& arguments = schema.arguments();
-  const OperatorTraits& traits = traits_of(schema);
   const c10::DispatchKey cpu_key = cpu_key_of(keys);
 
   KernelScope scope(traits);
@@ -127,6 +103,35 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   for (size_t i = stack->size() - results; i < stack->size(); ++i) {
     (*stack)[i] = map_tensors(std::move((*stack)[i]), [&](Tensor&& tensor) { return scope.result(std::move(tensor)); });
   }
+}
+
+void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  run_boxed(op, keys, stack, traits_of(op.schema()));
+}
+
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      op.hasComputedKernelForDispatchKey(cpu_key_of(keys)),
+      "Could not run '",
+      op.operator_name(),
+      "' with arguments from the '",
+      identity.device,
+      "' backend: the operator has no CPU kernel that the device could run, and the "
+      "device has no kernel of its own.");
+  const OperatorTraits& traits = traits_of(op.schema());
+  // The CPU kernel of a collective may still work on the copies of the tensors when it has returned.
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      traits.builtin || !traits.name.starts_with("c10d::"),
+      "Could not run '",
+      op.operator_name(),
+      "' with arguments from the '",
+      c10::toString(keys.highestPriorityTypeId()),
+      "' backend: the device's collectives take dense tensors only.");
+  if (auto* const observer = c10::openreg::observer(); C10_UNLIKELY(observer)) {
+    observer->before_fallback(op);
+  }
+  note_fallback(traits);
+  run_boxed(op, keys, stack, traits);
 }
 
 } // namespace at::openreg
