@@ -124,14 +124,12 @@ std::exception_ptr CollectiveCall::explain(
     return exception;
   } catch (const occl::Error& error) {
     if (error.code == occl::Error::Code::duplicateDevice) {
-      const char* const library = c10::openreg::identity.collectives;
       return backend_error(
           c10::str(
-              library,
+              c10::openreg::identity.collectives,
               " error: invalid usage. ",
               error.what(),
-              ". Call set_device() with LOCAL_RANK before the first collective. Several ranks may use one device only "
-              "if OCCL_MULTI_RANK_GPU_ENABLE=1."));
+              " Call set_device() with LOCAL_RANK before the first collective."));
     }
     if (error.keepsStep()) {
       return backend_error(error.what());

@@ -77,7 +77,8 @@ void throwMismatch(int rank, const Header& own, int otherRank, const Header& oth
     throw Error(
         Error::Code::duplicateDevice,
         "Duplicate GPU detected : rank " + std::to_string(rank) + " and rank " + std::to_string(otherRank) +
-            " both on device " + std::to_string(own.device));
+            " both on device " + std::to_string(own.device) +
+            ". Several ranks may use one device only if OCCL_MULTI_RANK_GPU_ENABLE=1.");
   }
   throw Error(
       Error::Code::mismatch,
