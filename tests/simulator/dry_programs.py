@@ -16,17 +16,22 @@ assert DEVICE is not None
 Step = Callable[[], object]
 
 
+def step_of(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Callable[[], Tensor]) -> Callable[[], None]:
+    """A step of training."""
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss().backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return step
+
+
 def training(model: nn.Module, inputs: Tensor, loss_of: Callable[[Tensor], Tensor], optimizer: str = "AdamW") -> Step:
     model, inputs = model.to(DEVICE), inputs.to(DEVICE)
     chosen = getattr(torch.optim, optimizer)(model.parameters(), lr=1e-3)
-
-    def step() -> None:
-        chosen.zero_grad()
-        loss_of(model(inputs)).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        chosen.step()
-
-    return step
+    return step_of(model, chosen, lambda: loss_of(model(inputs)))
 
 
 def squares(output: Tensor) -> Tensor:
@@ -71,15 +76,11 @@ def gpt(*, autocast: bool = False, checkpoint: bool = False, **settings: object)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, **settings)
     tokens = torch.randint(512, (4, 65)).to(DEVICE)
 
-    def step() -> None:
+    def loss() -> Tensor:
         with torch.autocast(DEVICE.type, torch.bfloat16, enabled=autocast):
-            loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+            return F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
 
-    return step
+    return step_of(model, optimizer, loss)
 
 
 def conv_net() -> Step:

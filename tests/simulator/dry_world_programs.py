@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from dry_programs import DEVICE, GPT, squares
+from dry_programs import DEVICE, GPT, squares, step_of
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn import functional as F
@@ -30,14 +30,9 @@ def training(model: nn.Module, parameters: Any) -> Step:
     optimizer = torch.optim.AdamW(parameters, lr=1e-3)
     tokens = torch.randint(512, (4, 65)).to(DEVICE)
 
-    def step() -> None:
-        loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-
-    return step
+    return step_of(
+        model, optimizer, lambda: F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+    )
 
 
 def ddp(**options: Any) -> Step:

@@ -9,6 +9,7 @@ import programs
 import pytest
 import torch
 from comparison import DEVICE
+from dry_programs import Block, step_of
 from programs import importing
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -21,36 +22,17 @@ MIB = 1 << 20
 MODES = ["inline", "async"]
 
 
-class Block(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.norm = nn.ModuleList([nn.LayerNorm(width) for _ in range(2)])
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        heads = self.qkv(self.norm[0](x)).unflatten(-1, (3, 4, -1)).permute(2, 0, 3, 1, 4)
-        attention = F.scaled_dot_product_attention(*heads, is_causal=True)
-        x = x + self.out(attention.transpose(1, 2).flatten(-2))
-        return x + self.down(F.gelu(self.up(self.norm[1](x))))
-
-
 def language_model() -> Callable[[], None]:
     """A training step of a small GPT."""
     torch.manual_seed(0)
-    body = [Block(32) for _ in range(2)]
+    body = [Block(32, heads=4) for _ in range(2)]
     model = nn.Sequential(nn.Embedding(50, 32), *body, nn.LayerNorm(32), nn.Linear(32, 50, bias=False)).to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     tokens = torch.randint(50, (4, 33)).to(DEVICE)
 
-    def step() -> None:
-        loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-
-    return step
+    return step_of(
+        model, optimizer, lambda: F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+    )
 
 
 def image_classifier() -> Callable[[], None]:
@@ -60,12 +42,7 @@ def image_classifier() -> Callable[[], None]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     images, labels = torch.rand(4, 3, 12, 12).to(DEVICE), torch.randint(8, (4,)).to(DEVICE)
 
-    def step() -> None:
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
-
-    return step
+    return step_of(model, optimizer, lambda: F.cross_entropy(model(images), labels))
 
 
 def promotions() -> Callable[[], None]:
