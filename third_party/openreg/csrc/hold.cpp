@@ -317,9 +317,10 @@ void runHeld(Locked& locked) {
   for (const StreamPtr& stream : scheduler->active) {
     need(*stream, stream->submitted);
   }
-  runNext(locked);
   constexpr std::chrono::milliseconds kPoll{10};
-  while (scheduler->underWay > 0 && Clock::now() < deadline) {
+  for (runNext(locked); scheduler->underWay > 0 && Clock::now() < deadline; runNext(locked)) {
+    locked.release(); // wakes the thread of the item that has started
+    locked.acquire();
     scheduler->stoppedRunning.wait_for(locked.lock(), kPoll);
   }
   printFailures(before);
