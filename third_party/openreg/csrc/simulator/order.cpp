@@ -32,14 +32,14 @@ constexpr std::chrono::seconds kPatience{30};
 
 constexpr std::string_view kHeader = "# order of openreg, version 1";
 
-struct Line {
+struct OrderLine {
   std::string what;
   int stream;
   int thread;
   std::string name;
 };
 
-std::string textOf(const Line& line) {
+std::string textOf(const OrderLine& line) {
   return line.what + " " + std::to_string(line.stream) + " " + std::to_string(line.thread) + " " + line.name;
 }
 
@@ -56,9 +56,9 @@ void give(int& number, int& used) {
   number = number != 0 ? number : ++used;
 }
 
-class Writer final : public Order {
+class OrderWriter final : public Order {
  public:
-  explicit Writer(std::FILE* file) : file_(file) {
+  explicit OrderWriter(std::FILE* file) : file_(file) {
     std::setvbuf(file, nullptr, _IOLBF, BUFSIZ); // so that the file of a program that dies is whole
     std::fprintf(file, "%s\n", kHeader.data());
   }
@@ -86,7 +86,7 @@ class Writer final : public Order {
   void end() override {}
 
  private:
-  void write(const Line& line) {
+  void write(const OrderLine& line) {
     std::fprintf(file_, "%s\n", textOf(line).c_str());
   }
 
@@ -95,9 +95,9 @@ class Writer final : public Order {
   int threads_ = 0;
 };
 
-class Replay final : public Order {
+class OrderReplay final : public Order {
  public:
-  Replay(std::string file, std::vector<Line> lines) : file_(std::move(file)), lines_(std::move(lines)) {}
+  OrderReplay(std::string file, std::vector<OrderLine> lines) : file_(std::move(file)), lines_(std::move(lines)) {}
 
   void call(Locked& locked, const StreamPtr& stream, const char* what, const char* name) override {
     const auto isTurn = [&] {
@@ -105,7 +105,7 @@ class Replay final : public Order {
         give(stream->orderNumber, streams_);
         stop("the program goes on with: " + textOf({what, stream->orderNumber, thisThread.orderNumber, orNone(name)}));
       }
-      const Line& line = lines_[next_];
+      const OrderLine& line = lines_[next_];
       const bool isThreads = matches(thisThread.orderNumber, threads_, line.thread);
       const bool isCall =
           line.what == what && line.name == orNone(name) && matches(stream->orderNumber, streams_, line.stream);
@@ -179,7 +179,7 @@ class Replay final : public Order {
   }
 
   const std::string file_;
-  const std::vector<Line> lines_;
+  const std::vector<OrderLine> lines_;
   size_t next_ = 0;
   Clock::time_point wentOnAt_ = Clock::now();
   int streams_ = 0;
@@ -194,14 +194,14 @@ std::string fileOfRank(std::string_view name) {
 }
 
 // Returns whether the file is an order.
-bool readLines(std::istream& file, std::vector<Line>& lines) {
+bool readLines(std::istream& file, std::vector<OrderLine>& lines) {
   std::string text;
   if (!std::getline(file, text) || text != kHeader) {
     return false;
   }
   while (std::getline(file, text)) {
     std::istringstream words(text);
-    Line line;
+    OrderLine line;
     if (!(words >> line.what >> line.stream >> line.thread >> std::ws) || !std::getline(words, line.name)) {
       return false;
     }
@@ -222,21 +222,21 @@ std::string readOrder() {
     return {};
   }
   if (text == "print") {
-    order = new Writer(stderr); // orders live until the process ends
+    order = new OrderWriter(stderr); // orders live until the process ends
   } else if (text.starts_with(kSave)) {
     std::FILE* const file = std::fopen(fileOfRank(text.substr(kSave.size())).c_str(), "we");
     if (file == nullptr) {
       return wrong(std::string(": no file can be written there: ") + std::strerror(errno));
     }
-    order = new Writer(file);
+    order = new OrderWriter(file);
   } else if (text.starts_with(kReplay)) {
     std::string name = fileOfRank(text.substr(kReplay.size()));
     std::ifstream file(name);
-    std::vector<Line> lines;
+    std::vector<OrderLine> lines;
     if (!readLines(file, lines)) {
       return wrong(": " + name + " is not a file that OPENREG_ORDER=save:FILE has written");
     }
-    order = new Replay(std::move(name), std::move(lines));
+    order = new OrderReplay(std::move(name), std::move(lines));
   } else {
     return wrong(" is not valid: expected print, save:FILE or replay:FILE");
   }
