@@ -46,7 +46,9 @@ def note(name: str) -> str:
     """What next.toml says about an interface: ``Class.function``, an operator, or a name of Python."""
     for entry in NOTES["change"]:
         if any(re.fullmatch(pattern, name) for pattern in entry["interfaces"]):
-            return f"[{entry['pull']}](https://github.com/pytorch/pytorch/pull/{entry['pull']}): {entry['vendor']}"
+            return (
+                f"[pytorch#{entry['pull']}](https://github.com/pytorch/pytorch/pull/{entry['pull']}): {entry['vendor']}"
+            )
     return ""
 
 
@@ -103,7 +105,7 @@ def announced() -> str:
     """What pull requests change that no release has."""
     lines = ["| Pull request | What changes | What a vendor does | Here |", "|---|---|---|---|"]
     for entry in NOTES["announced"]:
-        pull = f"[{entry['pull']}](https://github.com/pytorch/pytorch/pull/{entry['pull']})"
+        pull = f"[pytorch#{entry['pull']}](https://github.com/pytorch/pytorch/pull/{entry['pull']})"
         lines.append(f"| {pull} | {entry['what']} | {entry['vendor']} | {entry['here']} |")
     return "\n".join(lines)
 
