@@ -50,10 +50,14 @@ def test_the_kinds_of_faults_alternate() -> None:
 
 
 def result(
-    status: int | None = 0, stdout: str = "1.5\n", stderr: str = "", allocated: int = 0, fired: int = 1
+    status: int | None = 0,
+    stdout: str = "1.5\n",
+    stderr: str = "",
+    allocated: int = 0,
+    fired: int = 1,
 ) -> Result:
     faults = [{"text": "", "seen": 1, "fired": fired}]
-    record = {"counts": {}, "faults": faults, "reports": [], "allocated": allocated}
+    record = {"counts": {}, "faults": faults, "reports": [], "allocated": allocated, "forced": 0}
     return Result({}, status, stdout, stderr, {"model.pt": "a"}, [record], 1.0, Path())
 
 
@@ -129,6 +133,10 @@ def test_another_order_must_not_change_the_output_or_a_file() -> None:
     other.files = {"model.pt": "b"}
     (found,) = judged(other, "schedule")
     assert "the file model.pt, which it writes, has other bytes" in found.message
+    assert "without the schedule's choice" not in found.message
+    other.records[0]["forced"] = 2
+    (found,) = judged(other, "schedule")
+    assert "2 items ran without the schedule's choice, so its name alone does not give the order" in found.message
 
 
 def test_what_differs_between_two_plain_runs_is_not_compared() -> None:
@@ -235,6 +243,27 @@ def test_the_reports_are_what_their_readers_expect() -> None:
     assert "check: 1 finding; looked at 5 of 9 runs; 4 schedules; faults in 2 of 7 allocations; models cuda-t4" in (
         _reports.text(FINDINGS, LOOKED_AT)
     )
+
+
+@pytest.mark.parametrize(("keeps", "allocated"), [("pass", 0), ("kept.append(error)", 4 << 20)])
+def test_what_globals_hold_at_the_end_is_no_leak_but_what_an_exception_holds_is(
+    keeps: str, allocated: int, tmp_path: Path
+) -> None:
+    code = f"""
+        import torch
+
+        parts, kept = [torch.ones(8, device={DEVICE!r}, requires_grad=True).exp()], []
+        def fails():
+            activation = torch.ones(1 << 20, device={DEVICE!r})
+            raise ValueError
+        try:
+            fails()
+        except ValueError as error:
+            {keeps}
+    """
+    programs.python(code, status=0, errors="", OPENREG_CHECK=f"{tmp_path}:", cwd=tmp_path)
+    (record,) = tmp_path.glob("*.json")
+    assert json.loads(record.read_text())["allocated"] == allocated
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------

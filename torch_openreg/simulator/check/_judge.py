@@ -297,10 +297,15 @@ class Judge:
 
     def _schedule(self, result: Result, line: Line) -> Iterator[Finding]:
         assert self.reference
+        count = sum(record["forced"] for record in result.records)
+        forced = f"; {count} items ran without the schedule's choice, so its name alone does not give the order"
+        forced = forced if count else ""
         if result.status:
-            yield Finding("schedule", *line, f"in another order: {last_error(result.stderr) or self._says(result)}")
+            what = last_error(result.stderr) or self._says(result)
+            yield Finding("schedule", *line, f"in another order: {what}{forced}")
         elif found := self.reference.difference(result):
-            yield Finding("schedule", *self._printed(found.line), f"in another order of the device's work {found.text}")
+            text = f"in another order of the device's work {found.text}{forced}"
+            yield Finding("schedule", *self._printed(found.line), text)
 
     def _printed(self, number: int) -> Line:
         for first, file, line in reversed(self.printed):

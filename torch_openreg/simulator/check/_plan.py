@@ -76,8 +76,8 @@ def first_part(seeds: int, models: Sequence[str]) -> list[Run]:
     """The runs that do not depend on what the first run did."""
     count = os.environ.get("OPENREG_DEVICE_COUNT", "2")
     runs = [Run("sanitizer", {"OPENREG_SANITIZER": SANITIZER})]
-    for seed in range(seeds + 1):  # the seed 0 is the schedule `late`
-        runs.append(Run("schedule", {"OPENREG_EXECUTION": "chaos", "OPENREG_CHAOS_SEED": str(seed)}))
+    for schedule in ("late", *(f"random:{seed}" for seed in range(1, seeds + 1))):
+        runs.append(Run("schedule", {"OPENREG_EXECUTION": schedule}))
     for model in models:  # the number of devices is the program's affair
         runs.append(Run("model", {"OPENREG_MODEL": model, "OPENREG_DEVICE_COUNT": count}))
     return runs

@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
+import gc
 import json
 import multiprocessing.util
 import os
@@ -94,6 +95,17 @@ def _line_of(report: Any) -> tuple[str, int]:
     return "", 0
 
 
+def _drop_globals() -> list[BaseException]:
+    """Empties the modules of the program: what they hold is no leak. The exceptions that it kept are returned, because
+    their frames hold memory that nobody needs."""
+    kept = [value for value in gc.get_objects() if issubclass(type(value), BaseException)]
+    for name, module in {**sys.modules}.items():
+        if name == "__main__" or is_own(getattr(module, "__file__", None) or "<none>"):
+            vars(module).clear()
+    gc.collect()
+    return kept
+
+
 def start() -> None:
     faulthandler.register(STACKS, file=2)
     folder, _, what = os.environ["OPENREG_CHECK"].partition(":")
@@ -124,6 +136,7 @@ def start() -> None:
             "printed": places.printed,
             "allocated": 0,
             "peak": 0,
+            "forced": 0,
             "faults": [],
             "reports": [],
         }
@@ -141,8 +154,11 @@ def start() -> None:
             ]
         if torch._C._accelerator_isAllocatorInitialized():
             indices = range(_C._get_device_count())
+            record["forced"] = _bindings._forced_count()
+            kept = _drop_globals()
             record["allocated"] = sum(torch.accelerator.memory_allocated(index) for index in indices)
             record["peak"] = sum(torch.accelerator.max_memory_allocated(index) for index in indices)
+            del kept
         with open(os.path.join(folder, f"{os.getpid()}.json"), "w") as file:
             json.dump(record, file)
 
