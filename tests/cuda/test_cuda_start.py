@@ -369,7 +369,7 @@ def test_run_without_options_changes_nothing(program: Path) -> None:
         ),
         (
             ("--execution", "fast", "x.py"),
-            "argument --execution: 'fast' is not valid: expected inline, async or chaos\n",
+            "argument --execution: 'fast' is not valid: expected inline, async, chaos, early, late or random:SEED\n",
         ),
         (("--as", "cuda"), "the following arguments are required: SCRIPT, ARGUMENTS\n"),
         (

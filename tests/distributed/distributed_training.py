@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from distributed_collectives import device, rank, size
+from openreg_work import forced_count
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn import functional
@@ -90,12 +91,10 @@ def ddp(**options: Any) -> None:
 
 def without_force(stack: str) -> None:
     """In the mode chaos no item of the device's work begins because of the time."""
-    from torch_openreg.simulator import _bindings
-
-    before = _bindings._forced_count()
+    before = forced_count()
     globals()[stack]()
     torch.accelerator.synchronize()
-    assert _bindings._forced_count() == before
+    assert forced_count() == before
 
 
 def ddp_options() -> None:
