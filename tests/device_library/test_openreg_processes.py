@@ -52,7 +52,7 @@ def test_a_child_forked_after_the_start_is_told_to_spawn() -> None:
             call("orStreamDestroy", stream), call("orEventDestroy", event)
             lib.orRethrowLaunchFailure()
             works = ("orGetApiVersion", "orGetDeviceCount", "orGetDevice", "orSetDevice", "orRequestAllocation")
-            works += ("orRequestStream", "orSetGuardSize")
+            works += ("orRequestStream", "orSetGuardSize", "orFindExecution")
             does_nothing = ("orFree", "orFreeHost", "orHostUnregister", "orIpcCloseMemHandle", "orStreamDestroy")
             does_nothing += ("orEventDestroy", "orGraphDestroy", "orGraphExecDestroy", "orActivityUnsubscribe")
             does_nothing += ("orFaultRemove",)
