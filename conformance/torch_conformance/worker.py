@@ -182,6 +182,8 @@ def main() -> None:
             answer = run_and_look(request["name"], settings["device"])
             answer["seconds"] = round(time.monotonic() - started, 3)
             gc.collect(0)
+            # After a torch.load that raised, the thread keeps its map_location, and pickle puts tensors there.
+            torch.serialization._serialization_tls.map_location = None
             print(json.dumps(answer), file=answers)
 
 
