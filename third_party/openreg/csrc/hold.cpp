@@ -182,9 +182,8 @@ void runNext(Locked& locked) {
   const auto& held = scheduler->held;
   const auto& begun = scheduler->begun;
   const auto isDue = [](auto& stream) { return isNeeded(*stream) || isOverdue(*stream); };
-  const auto first = std::find_if(begun.begin(), begun.end(), isDue);
   if (order != nullptr && order->isReplay()) {
-    if (first != begun.end() || std::any_of(held.begin(), held.end(), isDue)) {
+    if (std::any_of(begun.begin(), begun.end(), isDue) || std::any_of(held.begin(), held.end(), isDue)) {
       followOrder(locked);
     }
     return;
@@ -196,6 +195,7 @@ void runNext(Locked& locked) {
   if (std::any_of(held.begin(), held.end(), [](auto& stream) { return isNeeded(*stream); })) {
     return start(locked, choose(held, isNeeded));
   }
+  const auto first = std::find_if(begun.begin(), begun.end(), isDue);
   if (first != begun.end() && (*first)->hold == Hold::arrived) {
     show(locked, *first);
   }

@@ -125,16 +125,23 @@ class Order {
   virtual void call(Locked& locked, const std::shared_ptr<Stream>& stream, const char* what, const char* name) = 0;
   // The stream's first item begins, or its completion shows.
   virtual void advance(Locked& locked, const Stream& stream, const char* what, const char* name) = 0;
-  // Whether the schedule is that of a file.
-  virtual bool isReplay() const = 0;
-  // In a replay: whether the stream's first item is the next one of the file.
-  virtual bool isNext(const Stream& stream) const = 0;
+
+  // Only a replay overrides the other functions. Whether the schedule is that of a file:
+  virtual bool isReplay() const {
+    return false;
+  }
+  // Whether the stream's first item is the next one of the file.
+  virtual bool isNext(const Stream&) const {
+    return false;
+  }
   // Whether a thread waits for its turn.
-  virtual bool holdsCalls() const = 0;
+  virtual bool holdsCalls() const {
+    return false;
+  }
   // No thread of the process goes on. A replay that has waited for long says so, and ends the process.
-  virtual void stuck() = 0;
+  virtual void stuck() {}
   // The process exits. A replay that is not at its end says so, and ends the process.
-  virtual void end() = 0;
+  virtual void end() {}
 };
 // Null, unless the order is written or followed.
 inline Order* order = nullptr;

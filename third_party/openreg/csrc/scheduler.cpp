@@ -55,11 +55,12 @@ bool isChaos() {
 
 void record(const std::shared_ptr<Event>& event, const StreamPtr& stream) {
   Locked locked;
-  if (!hasTurnHere(*stream)) {
+  const bool hasTurn = hasTurnHere(*stream);
+  if (!hasTurn) {
     noteCall(locked, stream, "record", nullptr);
   }
   event->number = event->shared ? event->shared->record() : 0;
-  if (hasTurnHere(*stream)) { // all earlier items are done
+  if (hasTurn) { // all earlier items are done
     event->mark = {stream, stream->completed};
     reach(*event, event->number);
     return;

@@ -73,18 +73,6 @@ class OrderWriter final : public Order {
     write({what, stream.orderNumber, 0, orNone(name)});
   }
 
-  bool isReplay() const override {
-    return false;
-  }
-  bool isNext(const Stream&) const override {
-    return false;
-  }
-  bool holdsCalls() const override {
-    return false;
-  }
-  void stuck() override {}
-  void end() override {}
-
  private:
   void write(const OrderLine& line) {
     std::fprintf(file_, "%s\n", textOf(line).c_str());
