@@ -7,13 +7,13 @@ below. The first child hides nothing, and records which file of PyTorch asks for
 from __future__ import annotations
 
 import io
-import json
-import os
+import multiprocessing
 import sys
 import tempfile
 import textwrap
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -250,18 +250,8 @@ def without(hidden: str) -> tuple[dict[str, str], list[tuple[str, str]]]:
 
     Runs in a child of this process, which must not have started the device.
     """
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        with open(writer, "w") as pipe:
-            json.dump(_run(hidden), pipe)
-        os._exit(0)
-    os.close(writer)
-    with open(reader) as pipe:
-        answer = pipe.read()
-    os.waitpid(child, 0)
-    broken, asked = json.loads(answer)
-    return broken, [(name, file) for name, file in asked]
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+        return pool.submit(_run, hidden).result()
 
 
 def _run(hidden: str) -> tuple[dict[str, str], list[tuple[str, str]]]:
