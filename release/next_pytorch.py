@@ -42,13 +42,15 @@ def releases() -> dict[str, Path]:
     return {release: unpack_torch(release, BUILD, READ) for release in found.values()}
 
 
+def link(pull: int) -> str:
+    return f"[pytorch#{pull}](https://github.com/pytorch/pytorch/pull/{pull})"
+
+
 def note(name: str) -> str:
     """What next.toml says about an interface: ``Class.function``, an operator, or a name of Python."""
     for entry in NOTES["change"]:
         if any(re.fullmatch(pattern, name) for pattern in entry["interfaces"]):
-            return (
-                f"[pytorch#{entry['pull']}](https://github.com/pytorch/pytorch/pull/{entry['pull']}): {entry['vendor']}"
-            )
+            return f"{link(entry['pull'])}: {entry['vendor']}"
     return ""
 
 
@@ -105,8 +107,7 @@ def announced() -> str:
     """What pull requests change that no release has."""
     lines = ["| Pull request | What changes | What a vendor does | Here |", "|---|---|---|---|"]
     for entry in NOTES["announced"]:
-        pull = f"[pytorch#{entry['pull']}](https://github.com/pytorch/pytorch/pull/{entry['pull']})"
-        lines.append(f"| {pull} | {entry['what']} | {entry['vendor']} | {entry['here']} |")
+        lines.append(f"| {link(entry['pull'])} | {entry['what']} | {entry['vendor']} | {entry['here']} |")
     return "\n".join(lines)
 
 
