@@ -26,7 +26,7 @@ def _init() -> None:
         raise RuntimeError("No CUDA GPUs are available")
     _C._init()
     if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1":
-        _C._set_execution_mode("inline", 0)  # inline: a kernel has run when its launch returns
+        _C._set_execution_mode("inline", 0)  # a kernel has run when its launch returns
     torch.cuda._get_device_properties = _C._get_device_properties  # type: ignore[attr-defined]
     generators = tuple(_C._get_default_generator(index) for index in range(_C._get_device_count()))
     torch.cuda.default_generators = generators
