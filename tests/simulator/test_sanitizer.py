@@ -895,6 +895,51 @@ def test_a_graph_that_grows_with_each_step_is_a_leak_with_its_line_and_so_are_sm
     assert small.startswith("the memory that one line allocates grows from step to step: 2, 4, 6, 10 blocks after the ")
 
 
+CYCLES = f"""
+import torch
+from torch_openreg.openreg import sanitizer
+
+class Item:
+    def __init__(self, data, back):
+        self.data, self.back = data, back and self
+
+class Trainer:
+    def __init__(self, model):
+        self.model, self.batches, self.me = model, [], self
+        for layer in model:
+            layer.register_forward_hook(layer.forward)
+
+def run(source):
+    sanitizer._watch_growth()
+    exec(source, globals())
+    sanitizer._look_for_leaks()
+    print(*map(str, sanitizer._grown()), sep="\\n")
+
+def ones(size):
+    return torch.ones(size, device={DEVICE!r})  # line 22
+
+run("for each in range(300): Item(ones(1000), True)")
+run("for each in range(300): Item(ones(1000), False)")
+run("for each in range(3): Item(ones(1000), True)")
+run("for each in range(10): Item(ones(4), True)")
+run("kept = [Item(ones(1000), True) for each in range(10)]")
+run("last = None\\nfor each in range(10): last = Item((ones(1000), last), True)")
+run("trainer = Trainer(torch.nn.Sequential(*(torch.nn.Linear(9, 9) for _ in range(9))).to(ones(1).device)); del trainer")
+run("trainer = Trainer([])\\nfor each in range(10): trainer.batches.append(ones(1000))\\ndel trainer")
+"""
+
+
+@pytest.mark.slow
+@runs_once
+def test_what_many_cycles_hold_is_a_leak_but_what_one_object_or_the_program_holds_is_not() -> None:
+    assert run(CYCLES).stdout == (
+        "leak: nothing but Python's garbage collector frees the memory that one line allocates: the program has dropped it "
+        "in 300 reference cycles.\n"
+        f"  the device allocator allocates 1200000 bytes on {DEVICE}:0, at <string>:22 in ones\n"
+        "  Break the cycles: with weakref, or without an attribute that leads back to its own object.\n" + 7 * "\n"
+    )
+
+
 POISONED = f"""
 import torch
 for size in (100, 1 << 20, 100):  # each is poisoned as a new segment, as a freed block, and when it is given back

@@ -1,10 +1,14 @@
-"""Memory that grows from step to step, by the line that allocates it: a leak, although the program can still reach it.
+"""Memory that a program piles up, by the line that allocates it: a leak, although tensors of the program own it.
 
 A step ends with each call of an optimizer's step(), and with each torch.openreg.sanitizer.mark(). After some of the
 steps (2, 3, 4, 6, 8, 12, ...) the blocks in use are counted, and the nodes of autograd that their tensors keep. A line
 leaks if it has more blocks or nodes after each of these steps than after the one before, and at least one more for each
 step. One block of at most 512 bytes a step, without nodes, is no leak: it is a number that the program keeps on the
 device, such as a detached loss.
+
+A line leaks also if its tensors are in several reference cycles at the end, which only Python's collector frees: the
+program has dropped each of them and the device has not got its memory back. Tensors of one cycle are no leak (it may be
+a trainer and its model), and neither are parameters.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from torch_openreg import _C
 from torch_openreg._identity import device_type
 from torch_openreg.openreg import memory
 
-LEAST = 4  # how many counts there must be
+LEAST = 4  # how many counts, or cycles, there must be
 SMALL = 512  # bytes a step
 
 _FOLDERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep, "<frozen")
@@ -35,8 +39,8 @@ class Growing(NamedTuple):
 
     place: str
     site: str
-    what: str  # is counted: "blocks", or "nodes of autograd"
-    steps: tuple[int, ...]
+    what: str  # is counted: "blocks", "nodes of autograd", or "reference cycles"
+    steps: tuple[int, ...]  # empty for cycles
     counts: tuple[int, ...]
     bytes: int  # at the last of the steps
 
@@ -58,9 +62,14 @@ class Growth:
         self._counts: list[Count] = []
         memory._record_memory_history("state", context="state", stacks="python")
         self._hook = register_optimizer_step_post_hook(lambda *arguments: self.mark())
+        self._cycles: list[Growing] = []
+        # The collector frees what cycles hold before anybody sees it. It runs a tenth as often.
+        self._threshold, *others = gc.get_threshold()
+        gc.set_threshold(10 * self._threshold, *others)
 
     def close(self) -> None:
         self._hook.remove()
+        gc.set_threshold(self._threshold, *gc.get_threshold()[1:])
 
     def mark(self) -> None:
         """A step has ended."""
@@ -75,14 +84,30 @@ class Growth:
     def _count(self) -> None:
         count = Count(self._step, Counter(), Counter(), Counter())
         lines: dict[int, Line] = {}
-        for place, block in _blocks():
-            line = lines[block["address"]] = place, _site(block.get("frames", []))
+        for address, line, size in _blocks():
+            lines[address] = line
             count.blocks[line] += 1
-            count.bytes[line] += block["requested_size"]
+            count.bytes[line] += size
         count.nodes.update({line: len(nodes) for line, nodes in _nodes(lines).items()})
         self._counts.append(count)
 
+    def look_for_cycles(self) -> None:
+        """Looks at what the program has dropped and the collector has not freed. Collects garbage."""
+        garbage = list(_garbage())  # first, because a snapshot makes so many objects that the collector runs
+        blocks = {address: (line, size) for address, line, size in _blocks()}
+        cycles: defaultdict[Line, set[int]] = defaultdict(set)
+        sizes: Counter[Line] = Counter()
+        for value, cycle in garbage:
+            if type(value) is torch.Tensor and (block := blocks.pop(torch._C._data_address(value), None)):  # type: ignore[attr-defined]
+                line, size = block
+                cycles[line].add(cycle)
+                sizes[line] += size
+        for line, each in cycles.items():
+            if len(each) >= LEAST and sizes[line] > SMALL * len(each):
+                self._cycles.append(Growing(*line, "reference cycles", (), (len(each),), sizes[line]))
+
     def found(self) -> Iterator[Growing]:
+        yield from self._cycles
         if len(self._counts) < LEAST:
             return
         first, last = self._counts[0], self._counts[-1]
@@ -126,13 +151,39 @@ def _add(node: Node, found: set[object]) -> None:
             waiting += [each for each, _ in node.next_functions if each is not None]
 
 
-def _blocks() -> Iterator[tuple[str, dict[str, Any]]]:
+def _garbage() -> Iterator[tuple[object, int]]:
+    """The objects that the program cannot reach, each with the number of its group: those that refer to each other."""
+    debug = gc.get_debug()
+    gc.set_debug(debug | gc.DEBUG_SAVEALL)
+    gc.collect()
+    gc.set_debug(debug)
+    left = {id(value): value for value in gc.garbage}
+    gc.garbage.clear()
+    refers: defaultdict[int, list[int]] = defaultdict(list)  # in both directions
+    for number, value in left.items():
+        for other in gc.get_referents(value):
+            if id(other) in left:
+                refers[number].append(id(other))
+                refers[id(other)].append(number)
+    while left:
+        cycle = next(iter(left))
+        waiting = [cycle]
+        while waiting:
+            number = waiting.pop()
+            if number in left:
+                yield left.pop(number), cycle
+                waiting += refers[number]
+
+
+def _blocks() -> Iterator[tuple[int, Line, int]]:
+    """The address, the line and the size in bytes of each block in use."""
     for segment in memory.memory_snapshot():
         for block in segment["blocks"]:
             if block["state"] == "active_allocated":
-                yield f"{device_type}:{segment['device']}", block
+                line = f"{device_type}:{segment['device']}", _site(block.get("frames", []))
+                yield block["address"], line, block["requested_size"]
     for block in _C._recorded_pinned_memory():
-        yield "the host", block
+        yield block["address"], ("the host", _site(block.get("frames", []))), block["requested_size"]
 
 
 def _site(frames: list[dict[str, Any]]) -> str:

@@ -262,6 +262,8 @@ def _make_error(number: int) -> Error:
 def _look_for_leaks() -> None:
     from torch_openreg import openreg
 
+    if _growth is not None:
+        _growth.look_for_cycles()
     gc.collect()
     if openreg.is_initialized():
         for index in range(torch.accelerator.device_count()):
@@ -341,28 +343,39 @@ def _watch_growth() -> None:
     _growth = Growth()
 
 
-# What a line may leave behind with each step (_growth.py), in words, and the way out.
+# What a line may leave behind (_growth.py), in words, and the way out.
 _GROWING = {
     "blocks": (
-        "the memory that one line allocates",
+        "the memory that one line allocates grows from step to step: {counts} blocks after the steps {steps}.",
         "Drop the references to them: lists and caches that grow, closures, reference cycles, stored graphs.",
     ),
-    "nodes of autograd": ("the graph that the tensors of one line keep", "Keep loss.detach() or loss.item() instead."),
+    "nodes of autograd": (
+        "the graph that the tensors of one line keep grows from step to step: {counts} nodes of autograd after the "
+        "steps {steps}.",
+        "Keep loss.detach() or loss.item() instead.",
+    ),
+    "reference cycles": (
+        "nothing but Python's garbage collector frees the memory that one line allocates: the program has dropped it "
+        "in {counts} reference cycles.",
+        "Break the cycles: with weakref, or without an attribute that leads back to its own object.",
+    ),
 }
 
 
 def _grown() -> list[Report]:
-    """A report for each line whose memory grows from step to step."""
+    """A report for each line whose memory piles up."""
     global _growth
     growth, _growth = _growth, None
+    if growth is None:
+        return []
+    growth.close()
     reports = []
-    for each in growth.found() if growth is not None else ():
+    for each in growth.found():
         name = "the allocator of pinned memory" if each.place == "the host" else "the device allocator"
         site = each.site or "an unknown line"
         what, advice = _GROWING[each.what]
         text = (
-            f"leak: {what} grows from step to step: {_listed(each.counts)} {each.what} after the steps "
-            f"{_listed(each.steps)}.\n"
+            f"leak: {what.format(counts=_listed(each.counts), steps=_listed(each.steps))}\n"
             f"  {name} allocates {each.bytes} bytes on {each.place}, at {site}\n"
             f"  {advice}"
         )
