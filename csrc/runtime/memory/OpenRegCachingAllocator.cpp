@@ -90,6 +90,11 @@ Block* BlockPool::find(size_t size) {
   return find_merged(size);
 }
 
+void BlockPool::take(Block* block) {
+  remove_from_inactive_stats(block);
+  merged_.erase(block);
+}
+
 void BlockPool::put(Block* block) {
   block->freed_at = searches_;
   if (C10_UNLIKELY(!is_small || block->size > kSmallSize)) {
@@ -161,8 +166,7 @@ void BlockPool::merge(Block* block) {
     if (!other || other->allocated || other->binned || other->event_count > 0) {
       return false;
     }
-    remove_from_inactive_stats(other);
-    merged_.erase(other);
+    take(other);
     return true;
   };
   if (take_out(block->next)) {
@@ -251,7 +255,7 @@ bool DeviceCachingAllocator::alloc_block(AllocParams& params) {
   return params.block != nullptr;
 }
 
-C10_ALWAYS_INLINE char* DeviceCachingAllocator::alloc_found_block(const AllocParams& params) {
+C10_ALWAYS_INLINE char* DeviceState::alloc_found_block(const AllocParams& params) {
   Block* const block = params.block;
   if (const size_t remaining = block->size - params.size;
       remaining > 0 && should_split(*block->pool, params.size, remaining)) {
@@ -277,8 +281,21 @@ C10_ALWAYS_INLINE char* DeviceCachingAllocator::alloc_found_block(const AllocPar
 
 // ---- freeing
 
-// Makes a block that nobody uses any more available to later requests.
-C10_ALWAYS_INLINE void DeviceCachingAllocator::free_block(Block* block, const Context& context) {
+C10_ALWAYS_INLINE void DeviceState::release_block(Block* block, const Context& context) {
+  block->allocated = false;
+  const StatType type = block->pool->stat_type();
+  decrease(stats.allocation, type, 1);
+  decrease(stats.allocated_bytes, type, block->counted_size());
+  decrease(stats.requested_bytes, type, block->requested_size);
+  if (C10_UNLIKELY(is_oversize(block->size))) {
+    stats.oversize_allocations.decrease(1);
+  }
+  record_trace(
+      TraceEntry::FREE_REQUESTED, block, block->requested_size, context ? context : block->context_when_allocated);
+  report(block, -static_cast<int64_t>(block->counted_size()));
+}
+
+C10_ALWAYS_INLINE void DeviceState::free_block(Block* block, const Context& context) {
   decrease(stats.active, block->pool->stat_type(), 1);
   decrease(stats.active_bytes, block->pool->stat_type(), block->counted_size());
   record_trace(
@@ -296,17 +313,7 @@ void DeviceCachingAllocator::free(const void* pointer) {
     std::unique_lock lock(mutex_);
     Block* block = find_block(pointer);
     TORCH_CHECK(block && block->allocated, "invalid device pointer: ", pointer);
-    block->allocated = false;
-    const StatType type = block->pool->stat_type();
-    decrease(stats.allocation, type, 1);
-    decrease(stats.allocated_bytes, type, block->counted_size());
-    decrease(stats.requested_bytes, type, block->requested_size);
-    if (C10_UNLIKELY(is_oversize(block->size))) {
-      stats.oversize_allocations.decrease(1);
-    }
-    record_trace(
-        TraceEntry::FREE_REQUESTED, block, block->requested_size, context ? context : block->context_when_allocated);
-    report(block, -static_cast<int64_t>(block->counted_size()));
+    release_block(block, context);
     if (C10_UNLIKELY(!block->stream_uses.empty())) {
       events.insert_events(block);
     } else if (C10_LIKELY(observer() == nullptr) || may_reuse(lock, block)) {
@@ -318,13 +325,22 @@ void DeviceCachingAllocator::free(const void* pointer) {
   }
 }
 
-void DeviceCachingAllocator::report(const Block* block, int64_t bytes) const {
+void DeviceState::report(const Block* block, int64_t bytes) const {
   c10::reportMemoryUsageToProfiler(
       block->address,
       bytes,
       current(stats.allocated_bytes),
       current(stats.reserved_bytes),
-      Device(identity.type, device_));
+      Device(identity.type, block->device));
+}
+
+char* DeviceState::alloc_taken_block(const AllocParams& params) {
+  return alloc_found_block(params);
+}
+
+void DeviceState::free_at_rest(Block* block) {
+  release_block(block, nullptr);
+  free_block(block, nullptr);
 }
 
 // ---- the events of other streams

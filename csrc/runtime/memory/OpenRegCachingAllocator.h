@@ -105,6 +105,9 @@ class BlockPool {
   // Adds a block that nobody uses any more.
   void put(Block* block);
 
+  // Empties the bins: merges their blocks with free neighbours.
+  void merge_bins();
+
   // Cuts `block`, which find() has returned or which is a new segment, to `size` bytes, and adds the remainder as a
   // free block.
   void split(Block* block, size_t size);
@@ -113,6 +116,9 @@ class BlockPool {
   std::vector<Block*> free_segments();
   // Removes one of these blocks from the pool and from the table of blocks. The caller deletes it.
   void remove(Block* segment);
+
+  // Removes `block`, which is in no bin, from the pool, as find() does.
+  void take(Block* block);
 
   // The number of searches in this pool since a part of the block was last in use; of all searches if none ever was.
   uint64_t age(const Block* block) const {
@@ -130,7 +136,6 @@ class BlockPool {
   void add_to_inactive_stats(const Block* block);
   void remove_from_inactive_stats(const Block* block);
   Block* find_merged(size_t size);
-  void merge_bins();
   void merge(Block* block);
 };
 
@@ -166,6 +171,20 @@ struct PoolSet {
       }
     }
   }
+};
+
+// What a MemPool held at one moment: its blocks, in the order of their addresses.
+struct PrivatePoolState {
+  struct BlockState {
+    char* address;
+    size_t size;
+    size_t requested_size; // of an allocated block
+    size_t padding;
+    bool allocated;
+    bool starts_segment;
+  };
+  MempoolId_t id;
+  std::vector<BlockState> blocks;
 };
 
 // All pools of one device, and which of them serves a request.
@@ -307,6 +326,19 @@ class BlockEvents {
   std::vector<Block*> deferred_; // by insert_events()
 };
 
+// One request, on its way through the allocator.
+struct AllocParams {
+  const Stream stream;
+  const size_t requested_size;
+  const Context context;
+  size_t size = 0;          // of the block: rounded, with the padding
+  size_t padding = 0;       // what an observer adds to the size
+  bool has_padding = false; // an observer asked for padding; rounding may already have left it
+  size_t alloc_size = 0;    // of a new segment
+  BlockPool* pool = nullptr;
+  Block* block = nullptr; // the result
+};
+
 // Everything that the lock of a device guards.
 struct DeviceState {
   DeviceStats stats;
@@ -321,19 +353,25 @@ struct DeviceState {
 
   // The block at `pointer`, an address of the device window or of the kernel window; null if there is no block.
   Block* find_block(const void* pointer) const;
-};
 
-// One request, on its way through the allocator.
-struct AllocParams {
-  const Stream stream;
-  const size_t requested_size;
-  const Context context;
-  size_t size = 0;          // of the block: rounded, with the padding
-  size_t padding = 0;       // what an observer adds to the size
-  bool has_padding = false; // an observer asked for padding; rounding may already have left it
-  size_t alloc_size = 0;    // of a new segment
-  BlockPool* pool = nullptr;
-  Block* block = nullptr; // the result
+  // The blocks of the MemPool `id`, allocated or free, in the order of their addresses.
+  std::vector<Block*> blocks_of(MempoolId_t id) const;
+
+  // The steps in the life of a block, with what they count, record and report: params.block, which is in no pool, gets
+  // an owner; the block loses its owner, and streams may still use it; it becomes available to later requests.
+  C10_ALWAYS_INLINE char* alloc_found_block(const AllocParams& params);
+  C10_ALWAYS_INLINE void release_block(Block* block, const Context& context);
+  C10_ALWAYS_INLINE void free_block(Block* block, const Context& context);
+
+  // The same for the checkpoints (OpenRegCheckpoints.cpp), whose blocks come from no search, and which no stream uses.
+  char* alloc_taken_block(const AllocParams& params);
+  void free_at_rest(Block* block);
+
+  void report(const Block* block, int64_t bytes) const;
+  C10_ALWAYS_INLINE void record_trace(
+      TraceEntry::Action action, const Block* block, size_t size, const Context& context) {
+    history.record(action, block->address, size, block->pool->stream, block->pool->owner->id, context);
+  }
 };
 
 // LITERALINCLUDE START: DEVICE CACHING ALLOCATOR
@@ -355,6 +393,11 @@ class DeviceCachingAllocator : private DeviceState {
 
   // Removes a user of the MemPool `id`. When the last one is gone, gives the pool's free segments back to the device.
   void release_pool(MempoolId_t id);
+
+  // The state of the MemPool `id`, and the return to it: afterwards exactly the blocks are allocated that were allocated
+  // then. Returns their addresses. The memory keeps its bytes, and nobody owns it. Both functions wait for the device.
+  PrivatePoolState getCheckpointState(MempoolId_t id);
+  std::vector<void*> setCheckpointPoolState(const PrivatePoolState& state);
 
   // Calls fn(state) with the lock held.
   template <class Fn>
@@ -381,12 +424,13 @@ class DeviceCachingAllocator : private DeviceState {
   void get_new_block(std::unique_lock<Mutex>& lock, AllocParams& params);
   bool alloc_block(AllocParams& params);
   bool try_mempool_fallback(AllocParams& params);
-  C10_ALWAYS_INLINE char* alloc_found_block(const AllocParams& params);
   [[noreturn]] void throw_out_of_memory(std::unique_lock<Mutex>& lock, const AllocParams& params);
 
   // ---- freeing
-  C10_ALWAYS_INLINE void free_block(Block* block, const Context& context);
   void process_events(std::unique_lock<Mutex>& lock, const Context& context);
+
+  // ---- checkpoints (OpenRegCheckpoints.cpp)
+  std::vector<Block*> blocks_at_rest(std::unique_lock<Mutex>& lock, MempoolId_t id);
 
   // ---- giving memory back to the device
   void release_blocks(std::unique_lock<Mutex>& lock, const DeviceSegments::Segments& taken);
@@ -399,11 +443,6 @@ class DeviceCachingAllocator : private DeviceState {
   void ask_before_alloc(AllocParams& params);
   bool may_reuse(std::unique_lock<Mutex>& lock, Block* block);
   void note_free(const void* pointer);
-  void report(const Block* block, int64_t bytes) const;
-  C10_ALWAYS_INLINE void record_trace(
-      TraceEntry::Action action, const Block* block, size_t size, const Context& context) {
-    history.record(action, block->address, size, block->pool->stream, block->pool->owner->id, context);
-  }
 };
 // LITERALINCLUDE END: DEVICE CACHING ALLOCATOR
 

@@ -117,7 +117,10 @@ DataPtr OpenRegDeviceAllocator::allocate(size_t size) {
 }
 
 DataPtr OpenRegDeviceAllocator::allocate_on(size_t size, DeviceIndex device) {
-  void* address = malloc(size, device);
+  return own(malloc(size, device), device);
+}
+
+DataPtr OpenRegDeviceAllocator::own(void* address, DeviceIndex device) {
   return {address, address, deleters[device], Device(identity.type, device)};
 }
 
@@ -231,6 +234,27 @@ void OpenRegDeviceAllocator::begin_allocate_to_pool(
 
 void OpenRegDeviceAllocator::end_allocate_to_pool(DeviceIndex device, MempoolId_t id) {
   checked(device).with_lock([&](DeviceState& state) { state.pools.end_allocate_to_pool(id); });
+}
+
+PrivatePoolState OpenRegDeviceAllocator::getCheckpointState(DeviceIndex device, MempoolId_t id) {
+  return checked(device).getCheckpointState(id);
+}
+
+std::vector<void*> OpenRegDeviceAllocator::setCheckpointPoolState(DeviceIndex device, const PrivatePoolState& state) {
+  return checked(device).setCheckpointPoolState(state);
+}
+
+bool OpenRegDeviceAllocator::checkPoolLiveAllocations(
+    DeviceIndex device, MempoolId_t id, const std::set<void*>& addresses) {
+  return checked(device).with_lock([&](const DeviceState& state) {
+    std::set<void*> allocated;
+    for (const Block* block : state.blocks_of(id)) {
+      if (block->allocated) {
+        allocated.insert(block->address);
+      }
+    }
+    return allocated == addresses;
+  });
 }
 
 // ---- history

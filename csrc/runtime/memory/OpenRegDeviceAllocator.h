@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "runtime/OpenRegMutex.h"
@@ -33,6 +34,7 @@
 namespace c10::openreg {
 
 class DeviceCachingAllocator; // OpenRegCachingAllocator.h
+struct PrivatePoolState;      // OpenRegCachingAllocator.h
 
 // LITERALINCLUDE START: DEVICE ALLOCATOR CLASS
 class OPENREG_API OpenRegDeviceAllocator final : public c10::DeviceAllocator {
@@ -78,6 +80,13 @@ class OPENREG_API OpenRegDeviceAllocator final : public c10::DeviceAllocator {
   // the pool's use count, which release_pool() takes away again.
   void begin_allocate_to_pool(DeviceIndex device, MempoolId_t pool, std::function<bool(Stream)> filter);
   void end_allocate_to_pool(DeviceIndex device, MempoolId_t pool);
+  // For graph trees: the state of a pool, and the return to it (DeviceCachingAllocator). own() gives a block that the
+  // second function returned an owner.
+  PrivatePoolState getCheckpointState(DeviceIndex device, MempoolId_t pool);
+  std::vector<void*> setCheckpointPoolState(DeviceIndex device, const PrivatePoolState& state);
+  // Whether exactly the blocks at `addresses` are allocated in the pool.
+  bool checkPoolLiveAllocations(DeviceIndex device, MempoolId_t pool, const std::set<void*>& addresses);
+  static DataPtr own(void* address, DeviceIndex device);
 
   // ---- What the allocator holds and what it did
   void record_history(std::optional<HistoryOptions> options, bool clear); // nullopt: stops the recording
