@@ -62,6 +62,12 @@ void resize_storage(StorageImpl* storage, size_t size) {
 }
 
 void check_missing_memory(const TensorImpl& tensor, const char* kernel) {
+  if (!tensor.unsafe_storage()) {
+    if (tensor.layout() == kStrided && tensor.numel() > 0) {
+      tensor.storage(); // throws the text of _set_storage_access_error_msg()
+    }
+    return; // tensors of other layouts have none
+  }
   const bool never_had_any = // the storage inside a FakeTensor, or zeros that need no memory
       tensor.storage().device().type() != identity.type || tensor.key_set().has(DispatchKey::ZeroTensor);
   if (tensor.numel() > 0 && !never_had_any) {

@@ -41,7 +41,7 @@ void replace_memory(StorageImpl* storage, DataPtr data, size_t size);
 OPENREG_API void check_missing_memory(const TensorImpl& tensor, const char* kernel);
 inline void check_memory(const TensorImpl& tensor, const char* kernel) {
   const StorageImpl* storage = tensor.unsafe_storage().unsafeGetStorageImpl();
-  if (C10_UNLIKELY(storage && !storage->data())) {
+  if (C10_UNLIKELY(!storage || !storage->data())) {
     check_missing_memory(tensor, kernel);
   }
 }

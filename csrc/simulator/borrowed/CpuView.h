@@ -55,7 +55,7 @@ OPENREG_API intrusive_ptr<StorageImpl> cpu_view_of(StorageImpl* storage);
 
 // Whether `storage` is an OpenRegStorageImpl, and so keeps a CPU view.
 inline bool keeps_cpu_view(const StorageImpl* storage) {
-  return typeid(*storage) == typeid(OpenRegStorageImpl);
+  return storage && typeid(*storage) == typeid(OpenRegStorageImpl); // null: graph trees took it from the tensor
 }
 
 // A CPU view for one use, for a storage of any class. A copy-on-write storage first gets memory of its own.
