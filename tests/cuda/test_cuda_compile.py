@@ -103,17 +103,6 @@ def test_what_inductor_writes_in_triton_compiles_from_its_eager_implementation(p
     assert output_of(python(code)) == "done"
 
 
-def test_inductor_says_once_that_no_graph_is_captured(python: Run) -> None:
-    code = """
-        print(torch.compile(lambda x: x + 1, mode="reduce-overhead")(torch.ones(2, device=DEVICE)).tolist())
-    """
-    result = python(code)
-    assert output_of(result) == "[2.0, 2.0]"
-    assert [line.partition("[__cudagraphs] ")[2] for line in result.stderr.splitlines()] == [
-        "skipping cudagraphs due to the simulated device has no CUDA graphs"
-    ]
-
-
 def test_settings_that_ask_for_kernels_of_triton_change_nothing(python: Run) -> None:
     code = """
         import torch._inductor.config as config

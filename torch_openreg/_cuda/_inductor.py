@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from torch._inductor import config, utils
 
@@ -31,6 +32,12 @@ def not_aligned(original: Any, *args: Any, **kwargs: Any) -> Any:
     """align_random_eager gives the numbers of CUDA's generator in Triton, so it changes nothing here."""
     with config.patch(align_random_eager=False):
         return original(*args, **kwargs)
+
+
+def partitioned_as_gpu(original: Any, *args: Any) -> Any:
+    """mode="reduce-overhead": the nodes of the device go into graphs. For inductor's is_gpu() it is no GPU."""
+    with mock.patch("torch._inductor.scheduler.is_gpu", lambda device: device == device_type):
+        return original(*args)
 
 
 class _OtherDevice:

@@ -30,10 +30,6 @@ def refusal(sentence: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-class _AllocatorState:
-    __new__ = refusal("The state of a CUDA graph's memory is not available: the simulated device has no CUDA graphs.")
-
-
 _no_blas = "is not available: the simulated device computes with the CPU's kernels, without cuBLAS."
 _no_tunable = refusal(
     "torch.cuda.tunable is not available: it chooses among the GEMMs of cuBLAS, "
@@ -47,9 +43,6 @@ def _enable_tunable(value: bool) -> None:
 
 
 SUPPLIED: dict[str, Any] = {
-    # torch._inductor.cudagraph_trees imports the next two names even if no graph is captured.
-    "_cuda_CUDAAllocator_AllocatorState": _AllocatorState,
-    "_set_cached_tensors_enabled": lambda enabled: None,
     "_cuda_getCurrentBlasHandle": refusal(f"torch.cuda.current_blas_handle() {_no_blas}"),
     "_cuda_getCurrentSolverHandle": refusal(
         "torch.cuda.current_solver_handle() is not available: the simulated device computes with the CPU's kernels, "

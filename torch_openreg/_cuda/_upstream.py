@@ -92,6 +92,13 @@ AT_START = (
         "compiled out: the profiler's calls of NVTX (torch/csrc/profiler/stubs/cuda.cpp). Without them, PyTorch's "
         "class would only end the recording of TORCH_OPENREG_TRACE, because it starts a second profiler",
     ),
+    _row(
+        "torch._C",
+        "_construct_storage_from_data_pointer",
+        "_graphs:construct_storage",
+        "the CPU's kernels: they need a storage of the device's class, and graph trees make plain ones with this function",
+        wraps=True,
+    ),
     _row("torch:UntypedStorage", "__new__", "_storage:new", _STORAGE),
     _row("torch:UntypedStorage", "resize_", "_storage:_resize_", _STORAGE),
     _row("torch:UntypedStorage", "_share_cuda_", "_storage:_share_cuda_", _STORAGE),
@@ -125,6 +132,13 @@ DISTRIBUTED = (
 )
 INDUCTOR = (
     _row("torch._inductor.config", "cuda_backend", "_inductor:BACKEND", _TRITON),
+    _row(
+        "torch._inductor.scheduler:Scheduler",
+        "should_partition",
+        "_inductor:partitioned_as_gpu",
+        "the CPU's kernels: inductor's is_gpu() is False for a device without Triton, and graphs have the nodes of GPUs",
+        wraps=True,
+    ),
     _row(
         "torch._inductor.fx_passes.joint_graph",
         "replace_random_passes",

@@ -157,6 +157,7 @@ PyMODINIT_FUNC PyInit__C() {
   module.def("_begin_allocate_to_pool", wrap_pybind_function(&begin_allocate_to_pool));
   module.def("_begin_allocate_current_stream_to_pool", wrap_pybind_function(&begin_allocate_current_stream_to_pool));
   add_graph(module);
+  add_graph_trees(module);
   add_storage(module);
   openreg::forward_stubs();
   return made;

@@ -143,10 +143,6 @@ def _any_generator(original: Any, kernel: Any, *args: Any, **kwargs: Any) -> Any
     return original(kernel, *args, **kwargs)
 
 
-def _no_capture(original: Any) -> str:
-    return "the simulated device has no CUDA graphs"
-
-
 def _decomposed(original: Any, *args: Any, **kwargs: Any) -> Any:
     """Wraps the lowering of a higher-order operator: lowers what its implementation for eager execution calls."""
     if not any(isinstance(each, ir.IRNode) and _is_ours(each) for each in pytree.arg_tree_leaves(*args, **kwargs)):

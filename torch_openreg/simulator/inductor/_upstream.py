@@ -154,13 +154,6 @@ DIFFERENCES = (
         "told that our generator is CUDA's.",
         "inductor asks the registry of register_graphsafe_rng_device_type",
     ),
-    Replaced(
-        "torch._inductor.cudagraph_utils",
-        "check_caching_allocator_for_cudagraphs",
-        "torch_openreg.simulator.inductor._differences:_no_capture",
-        'With mode="reduce-overhead", a program runs without a CUDA graph. If the type is "cuda", inductor logs why.',
-        "the device's interface says whether graphs can be captured",
-    ),
     *(
         Replaced(
             "torch._inductor.lowering:lowerings",
