@@ -162,6 +162,44 @@ def test_a_capture_runs_nothing_and_each_replay_runs_all(mode: str, stream: int,
     graph.destroy()
 
 
+def test_work_that_another_thread_completes_runs_at_each_replay(mode: str, stream: int, other: int) -> None:
+    order: list[str] = []
+    threads: list[threading.Thread] = []
+
+    def complete(completion: int) -> None:
+        order.append("done")
+        lib.orCompletionSignal(completion, None)
+
+    def start(_: int | None, completion: int) -> None:
+        order.append("begun")
+        threads.append(threading.Thread(target=complete, args=(completion,)))
+        threads[-1].start()
+
+    kept.append(DeferredFn(start))
+    with Graph(stream) as graph:
+        call("orLaunchDeferred", stream, kept[-1], None, ctypes.byref(Kernel(b"all_reduce")))
+        launch(stream, lambda: order.append("after"))
+    assert (order, nodes(graph.graph)) == ([], [(KERNEL_NODE, []), (KERNEL_NODE, [0])])
+    for on in (stream, other):
+        graph.replay(on)
+        synchronize(on)
+    assert order == ["begun", "done", "after"] * 2
+    for thread in threads:
+        thread.join()
+    graph.destroy()
+
+
+def test_a_failure_of_deferred_work_is_the_failure_of_the_stream_of_the_replay(
+    mode: str, stream: int, other: int
+) -> None:
+    with Graph(stream) as graph:
+        call("orLaunchDeferred", stream, ctypes.cast(FAILS, DeferredFn), None, None)
+    graph.replay(other)
+    assert fails(lambda: synchronize(other))[0] == "orErrorLaunchFailure"
+    synchronize(stream)
+    graph.destroy()
+
+
 def test_a_replay_reads_what_is_now_at_the_address(mode: str, stream: int, memory: int, pinned: int) -> None:
     with Graph(stream) as graph:
         copy_async(pinned, memory, 8, stream)
@@ -459,14 +497,12 @@ def test_a_copy_that_waits_is_refused(mode: str, stream: int, memory: int) -> No
 
 def test_work_that_can_run_only_once_is_refused(mode: str, stream: int) -> None:
     text = PERMITTED + "the work can run only once, and a graph runs it at each launch"
-    deferred = DeferredFn(lambda _data, _completion: None)
-    for name, function in (
-        ("orLaunch", lambda: launch(stream, lambda: None, ONCE)),
-        ("orLaunchDeferred", lambda: call("orLaunchDeferred", stream, deferred, None, None)),
-    ):
-        begin(stream)
-        assert fails(function) == ("orErrorStreamCaptureUnsupported", f"{name}: {text}")
-        assert fails(lambda: end(stream))[0] == "orErrorStreamCaptureInvalidated"
+    begin(stream)
+    assert fails(lambda: launch(stream, lambda: None, ONCE)) == (
+        "orErrorStreamCaptureUnsupported",
+        f"orLaunch: {text}",
+    )
+    assert fails(lambda: end(stream))[0] == "orErrorStreamCaptureInvalidated"
 
 
 @pytest.mark.parametrize("persistent", [False, True])

@@ -161,6 +161,7 @@ struct Deferred {
   orKernel what;
   ActivityId id;
   uint64_t scheduled;
+  Stream* launchedOn;
 };
 
 HandleTable<Deferred, orCompletion_t>& deferredWork() {
@@ -182,6 +183,11 @@ void keepFirstFailure(const StreamPtr& stream, std::exception_ptr&& exception) {
 // The stream that gets the failures of work which runs on `stream`. To be called with the lock.
 StreamPtr failingStream(const StreamPtr& stream, const Stream* launchedOn) {
   return launchedOn != nullptr && launchedOn->busy ? scheduler->active[launchedOn->activeIndex] : stream;
+}
+
+// The stream that subscribers are told of, for that work.
+orStream_t toldStream(const StreamPtr& stream, const Stream* launchedOn) {
+  return launchedOn != nullptr ? launchedOn->handle : stream->handle;
 }
 
 // Runs `work` on this thread, for the stream. An exception that leaves the work is the stream's failure.
@@ -214,7 +220,7 @@ void execute(const StreamPtr& stream, const Work& work, const AtEnd& atEnd) {
   };
 
   RunningWork running(stream, atEnd, work);
-  const orStream_t told = work.launchedOn != nullptr ? work.launchedOn->handle : stream->handle;
+  const orStream_t told = toldStream(stream, work.launchedOn);
   const auto kind = static_cast<orActivityKind>(work.kind);
   const bool isTold = work.kind != 0 && orIsObserved(kind);
   ActivityId id;
@@ -254,9 +260,10 @@ void begin(const StreamPtr& stream, const Work& work, uint64_t count) {
     thisThread.function = &running.frame;
     ActivityId id;
     if (work.kind != 0 && orIsObserved(orActivityKernel)) {
-      id = tellBegin(orActivityKernel, stream->device, stream->handle, work.what, work.call);
+      id = tellBegin(orActivityKernel, stream->device, toldStream(stream, work.launchedOn), work.what, work.call);
     }
-    completion = deferredWork().add(std::make_shared<Deferred>(Deferred{stream, count, work.what, id, work.scheduled}));
+    completion = deferredWork().add(
+        std::make_shared<Deferred>(Deferred{stream, count, work.what, id, work.scheduled, work.launchedOn}));
     stream->holder = nullptr; // whoever waits for the stream does not wait for this thread
     beginDeferred(stream);
     work.deferred(work.data, completion);
@@ -276,11 +283,12 @@ bool complete(orCompletion_t completion, std::exception_ptr exception) {
   }
   if (work->id.id != 0) {
     const orKernel told{work->what.name, nullptr, nullptr};
-    tellEnd(orActivityKernel, work->stream->device, work->stream->handle, told, work->id, exception != nullptr);
+    const orStream_t on = toldStream(work->stream, work->launchedOn);
+    tellEnd(orActivityKernel, work->stream->device, on, told, work->id, exception != nullptr);
   }
   Locked locked;
   forget(work->scheduled);
-  keepFirstFailure(work->stream, std::move(exception));
+  keepFirstFailure(failingStream(work->stream, work->launchedOn), std::move(exception));
   const bool isAbandoned = work->stream->completed >= work->count; // because the process exits
   if (!isAbandoned && !holdCompletion(locked, *work->stream)) {
     completeAndMoveOn(locked, work->stream);

@@ -33,7 +33,7 @@ struct GraphExec {
   std::shared_ptr<const Graph> graph;
   std::vector<GraphLane> lanes{};
   std::vector<size_t> laneOf{}; // for each node
-  bool waits = false;           // a node waits for work outside of the graph
+  bool waits = false;           // a node waits for work outside of the graph, or for another thread
   Mark end{};                   // of the last launch; guarded by the scheduler's lock
 };
 using ExecPtr = std::shared_ptr<GraphExec>;
@@ -83,7 +83,8 @@ ExecPtr instantiate(std::shared_ptr<const Graph> graph) {
     const size_t lane = chooseLane(*exec, i);
     exec->laneOf.push_back(lane);
     exec->lanes[lane].last = i;
-    exec->waits = exec->waits || exec->graph->nodes[i].type == orGraphNodeTypeWaitEvent;
+    const GraphNode& node = exec->graph->nodes[i];
+    exec->waits = exec->waits || node.type == orGraphNodeTypeWaitEvent || node.work.deferred != nullptr;
   }
   return exec;
 }
@@ -94,7 +95,7 @@ const StreamPtr& streamOf(const GraphExec& exec, size_t lane, const StreamPtr& s
 }
 
 bool isWork(const GraphNode& node) {
-  return node.work.fn != nullptr;
+  return node.work.fn != nullptr || node.work.deferred != nullptr;
 }
 
 Work workOf(const GraphNode& node, const StreamPtr& stream) {
@@ -148,8 +149,8 @@ orError_t queueAll(const StreamPtr& stream, const ExecPtr& exec) {
   Locked locked;
   claimForLaunch(locked, stream, false);
   noteCall(locked, stream, "graph", nullptr);
-  for (const Work& work : works) {
-    if (orError_t error = work.fn != nullptr ? startThreadFor(work, locked, stream) : orSuccess; error != orSuccess) {
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (orError_t error = isWork(nodes[i]) ? startThreadFor(works[i], locked, stream) : orSuccess; error != orSuccess) {
       std::for_each(works.begin(), works.end(), [](const Work& each) { forget(each.scheduled); });
       return error;
     }

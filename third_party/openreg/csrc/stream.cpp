@@ -123,7 +123,7 @@ orError_t launch(const char* name, orStream_t stream, Work work, unsigned int fl
     return orErrorInvalidResourceHandle;
   }
   if (isCapturing(*found)) {
-    if (work.deferred != nullptr || (flags & orLaunchOnce) != 0) {
+    if ((flags & orLaunchOnce) != 0) {
       return refuseInCapture(*found, "the work can run only once, and a graph runs it at each launch");
     }
     return capture(found, work.kind != 0 ? orGraphNodeTypeKernel : orGraphNodeTypeHost, work);

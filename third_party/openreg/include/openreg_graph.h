@@ -8,9 +8,9 @@
  *     orGraphLaunch(exec, stream);        runs all of it, each time
  *
  * What a capture takes. While a stream captures, these calls on it run nothing and add a *node* to the graph: orLaunch,
- * orLaunchDescribed, orLaunchKernel, orLaunchHostFunc, orMemcpyAsync, orMemsetAsync and orGraphLaunch. A node keeps the
- * arguments of its call: addresses, not bytes. Each replay reads and writes what then is at these addresses. A node
- * comes after all nodes that its stream has captured before it.
+ * orLaunchDescribed, orLaunchKernel, orLaunchHostFunc, orLaunchDeferred, orMemcpyAsync, orMemsetAsync and orGraphLaunch.
+ * A node keeps the arguments of its call: addresses, not bytes. Each replay reads and writes what then is at these
+ * addresses. A node comes after all nodes that its stream has captured before it.
  *
  * Several streams. A capture begins on its *origin* stream. Another stream joins the capture when it waits for an event
  * that was recorded in a stream of the capture. It leaves the capture when the capture ends; before that, the origin
@@ -21,8 +21,8 @@
  * orErrorStreamCaptureInvalidated, whose message quotes the first error. orStreamEndCapture returns the same error, and
  * then the streams work as before. The refused calls are:
  *   - on a stream of the capture: orStreamSynchronize, orStreamQuery, orStreamDestroy, orMemcpyWithStream, a kernel that
- *     the calling thread computes (orKernelBegin), orLaunchDeferred, a launch with orLaunchOnce, and a copy from or to
- *     pageable memory (orErrorStreamCaptureUnsupported)
+ *     the calling thread computes (orKernelBegin), a launch with orLaunchOnce, and a copy from or to pageable memory
+ *     (orErrorStreamCaptureUnsupported)
  *   - on an event that was last recorded in a capture: orEventQuery, orEventSynchronize and orEventElapsedTime
  *     (orErrorCapturedEvent)
  *   - orDeviceSynchronize of a device with a stream that captures, and orSetExecutionMode
