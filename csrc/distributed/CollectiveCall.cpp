@@ -1,7 +1,11 @@
 #include "distributed/CollectiveCall.h"
 
+#include <ATen/ops/from_blob.h>
+#include <openreg_activity.h>
+#include <openreg_graph.h>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -58,15 +62,34 @@ const char* name_of(OpType type) {
   }
 }
 
+static void visit_request(const CollectiveRequest& request, orOperandFn_t visit, void* context) {
+  for (const at::Tensor& input : request.inputs) {
+    c10::openreg::visit_tensor(*input.unsafeGetTensorImpl(), orAccessRead, visit, context);
+  }
+  for (const at::Tensor& output : request.outputs) {
+    c10::openreg::visit_tensor(*output.unsafeGetTensorImpl(), orAccessWrite, visit, context);
+  }
+}
+
 void RequestChain::visit(void* data, orOperandFn_t visit, void* context) {
   for (const auto& request : static_cast<const RequestChain*>(data)->requests) {
-    for (const at::Tensor& input : request->inputs) {
-      c10::openreg::visit_tensor(*input.unsafeGetTensorImpl(), orAccessRead, visit, context);
-    }
-    for (const at::Tensor& output : request->outputs) {
-      c10::openreg::visit_tensor(*output.unsafeGetTensorImpl(), orAccessWrite, visit, context);
-    }
+    visit_request(*request, visit, context);
   }
+}
+
+void RequestChain::launch(
+    orStream_t stream, std::shared_ptr<CollectiveCall> call, std::vector<std::shared_ptr<CollectiveRequest>> requests) {
+  const char* const name = name_of(call->type);
+  auto chain = std::make_unique<RequestChain>(std::move(call), std::move(requests));
+  if (orIsObserved(orActivityUse)) { // the chain keeps the tensors, as record_stream() would
+    visit(
+        chain.get(),
+        [](const orOperand* operand, void* on) { orNoteUse(operand->data, static_cast<orStream_t>(on)); },
+        stream);
+  }
+  const orKernel kernel{name, &RequestChain::visit, chain.get()};
+  OPENREG_CHECK(orLaunchDeferred(stream, &RequestChain::begin, chain.get(), &kernel));
+  chain.release();
 }
 
 void RequestChain::begin(void* data, orCompletion_t completion) {
@@ -101,6 +124,53 @@ void RequestChain::next(const std::shared_ptr<RequestChain>& chain, size_t index
   }
   release(request);
   release(done);
+}
+
+// A tensor over the same bytes that does not keep them.
+static at::Tensor without_owner(const at::Tensor& tensor) {
+  return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.options());
+}
+
+// Starts the requests of a CapturedChain, as those of a new call.
+static void begin_replay(void* data, orCompletion_t completion) {
+  const auto& captured = *static_cast<const CapturedChain*>(data);
+  const auto group = captured.group.lock();
+  TORCH_CHECK(
+      group,
+      name_of(captured.type),
+      ": the process group was destroyed after the capture. Capture the graph again with a new group.");
+  auto state = std::make_shared<WorkState>();
+  state->raised = group->raised();
+  auto call = std::make_shared<CollectiveCall>(group, captured.type, captured.sequence, std::move(state), size_t{1});
+  call->replayed = true;
+  auto chain = std::make_unique<RequestChain>(std::move(call));
+  for (const CollectiveRequest& request : captured.requests) {
+    chain->requests.push_back(std::make_shared<CollectiveRequest>(request));
+  }
+  RequestChain::begin(chain.release(), completion);
+}
+
+void CapturedChain::launch(
+    orStream_t stream, const CollectiveCall& call, const std::vector<std::shared_ptr<CollectiveRequest>>& requests) {
+  auto chain = std::make_unique<CapturedChain>(call.group, call.type, call.sequence);
+  for (const auto& request : requests) {
+    CollectiveRequest& own = chain->requests.emplace_back(*request);
+    std::transform(own.inputs.begin(), own.inputs.end(), own.inputs.begin(), &without_owner);
+    std::transform(own.outputs.begin(), own.outputs.end(), own.outputs.begin(), &without_owner);
+  }
+  const auto visit = [](void* data, orOperandFn_t visit, void* context) {
+    for (const CollectiveRequest& request : static_cast<const CapturedChain*>(data)->requests) {
+      visit_request(request, visit, context);
+    }
+  };
+  orStreamCaptureStatus status = orStreamCaptureStatusNone;
+  orGraph_t graph = nullptr;
+  OPENREG_CHECK(orStreamGetCaptureInfo(stream, &status, nullptr, &graph));
+  OPENREG_CHECK(
+      orGraphRetainUserObject(graph, chain.get(), [](void* data) { delete static_cast<CapturedChain*>(data); }));
+  CapturedChain* const node = chain.release();
+  const orKernel kernel{name_of(node->type), visit, node};
+  OPENREG_CHECK(orLaunchDeferred(stream, &begin_replay, node, &kernel));
 }
 
 void CollectiveCall::note(const CollectiveRequest& request, const std::exception_ptr& exception) {
@@ -183,7 +253,7 @@ void CollectiveCall::finish(orCompletion_t completion) {
             state->finished,
             std::chrono::duration<float>(state->finished - state->started)));
   }
-  orCompletionSignal(completion, nullptr);
+  orCompletionSignal(completion, replayed && failure && state->raised->may_raise(failure) ? &failure : nullptr);
   state->complete_futures();
   if (keep->hook) {
     keep->hook.call();

@@ -25,6 +25,7 @@ struct CollectiveCall {
   std::atomic<size_t> running;  // chains that are not done
   std::mutex mutex{};           // guards `failure`, and `source` and `started` in `state`
   std::exception_ptr failure{}; // of the first request that failed
+  bool replayed = false;        // by a graph: a failure is a failure of the stream of the replay
 
   // Called when a request is done. `exception` says why the request failed. Null: the request has succeeded.
   void note(const CollectiveRequest& request, const std::exception_ptr& exception);
@@ -47,12 +48,32 @@ struct RequestChain {
   // An orKernel's `operands`: all tensors of all requests.
   static void visit(void* data, orOperandFn_t visit, void* context);
 
+  // Queues a chain on the stream.
+  static void launch(
+      orStream_t stream,
+      std::shared_ptr<CollectiveCall> call,
+      std::vector<std::shared_ptr<CollectiveRequest>> requests);
+
   // An orDeferredFn_t: starts the first request. `data` is a RequestChain, which begin() owns from now on.
   static void begin(void* data, orCompletion_t completion);
 
  private:
   // Starts request number `index`. When that request is done, the next one is started.
   static void next(const std::shared_ptr<RequestChain>& chain, size_t index);
+};
+
+// A chain of a captured call: a node of the graph, which runs the requests again at each replay.
+//
+// Rule: as each node of a graph, it keeps addresses and no memory. It does not keep the group alive either.
+struct CapturedChain {
+  std::weak_ptr<GroupState> group;
+  OpType type;
+  uint64_t sequence; // of the captured call. All replays have it, on all ranks.
+  std::vector<CollectiveRequest> requests;
+
+  // Adds the chain to the graph that the stream captures.
+  static void launch(
+      orStream_t stream, const CollectiveCall& call, const std::vector<std::shared_ptr<CollectiveRequest>>& requests);
 };
 
 } // namespace c10d::openreg

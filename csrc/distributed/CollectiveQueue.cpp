@@ -1,7 +1,6 @@
 #include "distributed/CollectiveQueue.h"
 
 #include <ATen/record_function.h>
-#include <openreg_activity.h>
 
 #include <utility>
 
@@ -34,10 +33,6 @@ c10::intrusive_ptr<Work> CollectiveQueue::submit(
     std::shared_ptr<CollectiveRequest> request,
     std::vector<at::Tensor> outputs) {
   c10::openreg::check_not_forked();
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      c10::openreg::capture_of(c10::openreg::getCurrentOpenRegStream(device.index())) == 0,
-      name_of(request->type),
-      " is not supported in a capture yet. Call it before the capture or after it.");
   request->sequence = key == StreamKey{} ? ++sequence_ : ++peer_sequences_[key];
   request->device = device.index();
   if (coalescing_) {
@@ -60,11 +55,10 @@ c10::intrusive_ptr<Work> CollectiveQueue::enqueue(
     OpType type, c10::Device device, uint64_t sequence, Chains chains, std::vector<at::Tensor> outputs) {
   RECORD_FUNCTION(name_of(type), c10::ArrayRef<const c10::IValue>{});
   auto state = std::make_shared<WorkState>();
-  state->caller = c10::openreg::getCurrentOpenRegStream(device.index()).stream();
-  {
-    const std::lock_guard lock(mutex_);
-    state->raised = raised_;
-  }
+  const auto caller = c10::openreg::getCurrentOpenRegStream(device.index());
+  state->caller = caller.stream();
+  state->captured = c10::openreg::capture_of(caller) != 0;
+  state->raised = group_->raised();
   const auto call = std::make_shared<CollectiveCall>(group_, type, sequence, state, chains.size());
   const c10::openreg::CurrentDevice current(device.index());
   orEvent_t event = nullptr;
@@ -78,16 +72,13 @@ c10::intrusive_ptr<Work> CollectiveQueue::enqueue(
     const orStream_t comm = stream(key, device);
     call->state->stream = joined != nullptr ? joined : comm;
     c10::openreg::order_after_current_stream(comm, device.index());
-    auto chain = std::make_unique<RequestChain>(call, std::move(requests));
-    if (orIsObserved(orActivityUse)) { // the chain keeps the tensors, as record_stream() would
-      RequestChain::visit(
-          chain.get(),
-          [](const orOperand* operand, void* stream) { orNoteUse(operand->data, static_cast<orStream_t>(stream)); },
-          comm);
+    if (call->state->captured) {
+      CapturedChain::launch(comm, *call, requests);
+      auto& operands = call->state->operands;
+      operands.insert(operands.end(), requests.begin(), requests.end());
+    } else {
+      RequestChain::launch(comm, call, std::move(requests));
     }
-    const orKernel kernel{name_of(type), &RequestChain::visit, chain.get()};
-    OPENREG_CHECK(orLaunchDeferred(comm, &RequestChain::begin, chain.get(), &kernel));
-    chain.release();
     OPENREG_CHECK(orEventRecord(event, comm));
     if (joined != nullptr) {
       OPENREG_CHECK(orStreamWaitEvent(joined, event, 0));
@@ -123,12 +114,7 @@ c10::intrusive_ptr<Work> CollectiveQueue::coalesced(const std::function<void()>&
 }
 
 std::vector<std::exception_ptr> CollectiveQueue::end_raising() {
-  std::shared_ptr<RaisedFailures> before = std::make_shared<RaisedFailures>();
-  {
-    const std::lock_guard lock(mutex_);
-    before.swap(raised_);
-  }
-  return before->end();
+  return group_->exchange_raised()->end();
 }
 
 orStream_t CollectiveQueue::stream(const StreamKey& key, c10::Device device) {

@@ -2,14 +2,12 @@
 
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "distributed/CollectiveEngine.h"
 #include "distributed/GroupOptions.h"
 #include "distributed/GroupState.h"
-#include "distributed/WorkOCCL.h"
 
 namespace c10d::openreg {
 
@@ -64,8 +62,6 @@ class CollectiveQueue final {
   const c10::intrusive_ptr<GroupOptions> options_;
   const std::shared_ptr<GroupState> group_;
   std::map<StreamKey, uint64_t> peer_sequences_;
-  std::mutex mutex_; // guards `raised_`
-  std::shared_ptr<RaisedFailures> raised_ = std::make_shared<RaisedFailures>();
   uint64_t sequence_ = 0;
   std::chrono::milliseconds ephemeral_timeout_{0};
 

@@ -4,11 +4,13 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "distributed/CollectiveEngine.h"
 #include "distributed/CommunicationStreams.h"
 #include "distributed/CompletionHook.h"
+#include "distributed/WorkOCCL.h"
 
 namespace c10d::openreg {
 
@@ -22,6 +24,21 @@ struct GroupState {
   std::atomic<ErrorType> error{ErrorType::SUCCESS};
   CompletionHook hook;
   CommunicationStreams streams;
+
+  // Where the collectives that run from now on note the failures which streams raise.
+  std::shared_ptr<RaisedFailures> raised() {
+    const std::lock_guard lock(mutex_);
+    return raised_;
+  }
+  // Gives later collectives another object, and returns the one before.
+  std::shared_ptr<RaisedFailures> exchange_raised() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(raised_, std::make_shared<RaisedFailures>());
+  }
+
+ private:
+  std::mutex mutex_;
+  std::shared_ptr<RaisedFailures> raised_ = std::make_shared<RaisedFailures>();
 };
 
 } // namespace c10d::openreg

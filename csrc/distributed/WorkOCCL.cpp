@@ -223,7 +223,9 @@ void WorkOCCL::wait_on_stream(bool raises) {
   }
   const orStream_t stream = c10::openreg::getCurrentOpenRegStream(device_.index()).stream();
   OPENREG_CHECK(orStreamWaitEvent(stream, event_, 0));
-  if (raises && !has_succeeded) {
+  if (state_->captured) {
+    state_->operands.clear();
+  } else if (raises && !has_succeeded) {
     raise_on_stream(stream, state_);
   }
 }

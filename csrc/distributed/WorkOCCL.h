@@ -22,6 +22,8 @@
 // LITERALINCLUDE END: WORK RULES
 namespace c10d::openreg {
 
+struct CollectiveRequest;
+
 // The failures of a group's collectives that became failures of the program's streams. After the group's end no call
 // may raise them, because the next work on those streams has nothing to do with the group.
 class RaisedFailures final {
@@ -48,6 +50,7 @@ struct WorkState : std::enable_shared_from_this<WorkState> {
   // Whether something reports the failure: a wait, the stream that waits, exception(), or, in inline execution, the
   // future of getFuture().
   bool reported = false;
+  bool captured = false;       // a node of a graph, which runs at each replay; no part of this object changes then
   bool dropped = false;        // the Work was deleted
   orStream_t caller = nullptr; // the stream that was current in the call
   orStream_t stream = nullptr; // the collective's own stream
@@ -59,6 +62,9 @@ struct WorkState : std::enable_shared_from_this<WorkState> {
   c10::intrusive_ptr<c10::ivalue::Future> future; // of getFuture(), if it completes with the collective
   c10::intrusive_ptr<c10::ivalue::Future> result; // of getFutureResult()
   std::vector<at::Tensor> outputs;                // the values of `future`
+  // In a capture, what keeps the tensors until a stream waits: until then no other tensor of the capture may get their
+  // memory. Without a capture, the running collective keeps them.
+  std::vector<std::shared_ptr<CollectiveRequest>> operands;
 
   void finish(std::exception_ptr exception);
   // Runs the callbacks of the futures. The callbacks may call collectives and wait for them. So the item that the

@@ -9,6 +9,7 @@ import datetime
 import gc
 import itertools
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -655,6 +656,52 @@ def refused(message: str, kind: type[Exception], function: Any, *arguments: Any,
         assert message in str(error), str(error)
     else:
         raise AssertionError(f"no error: {message}")
+
+
+def captured(compute: Callable[[], object]) -> torch.accelerator.Graph:
+    graph = torch.accelerator.Graph()
+    torch.accelerator.synchronize()
+    with torch.Stream(device()), graph:
+        compute()
+    return graph
+
+
+def a_captured_collective_runs_at_each_replay() -> None:
+    x, gathered = on_device(values(rank(), 1000)), torch.empty(size() * 1000, device=device())
+    y = torch.empty(1000, device=device())
+    peer = (rank() + 1) % size()
+
+    def compute() -> None:
+        y.copy_(x * 2)
+        dist.all_reduce(y)
+        work = dist.all_gather_into_tensor(gathered, y + rank(), async_op=True)
+        messages = [dist.P2POp(dist.isend, x, peer), dist.P2POp(dist.irecv, y, (rank() - 1) % size())]
+        assert work is not None
+        work.wait()
+        for message in dist.batch_isend_irecv(messages):
+            message.wait()
+
+    graph = captured(compute)
+    for step in range(1, 4):  # nothing ran at the capture; other collectives may run between replays
+        x.copy_(on_device(values(rank(), 1000) * step))
+        graph.replay()
+        summed = total([2 * step * each for each in all_values(1000)])
+        equal(gathered, torch.cat([summed + of for of in range(size())]))
+        equal(y, step * values((rank() - 1) % size(), 1000))
+        dist.all_reduce(torch.ones(1, device=device()))
+
+
+def a_replay_without_its_group_fails() -> None:
+    x = torch.ones(4, device=device())
+    made = [dist.new_group(range(size()))]
+    graph = captured(lambda: dist.all_reduce(x, group=made[0]))
+    graph.replay()
+    assert x[0].item() == size()
+    dist.destroy_process_group(made.pop())
+    gc.collect()
+    graph.replay()
+    refused("the process group was destroyed after the capture", RuntimeError, torch.accelerator.synchronize)
+    torch.accelerator.synchronize()
 
 
 def bad_arguments() -> None:

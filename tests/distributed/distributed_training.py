@@ -133,6 +133,39 @@ def ddp_gradients_have_the_bits_of_two_backwards() -> None:
             assert torch.equal(parameter.grad, a * 0.5 + b * 0.5)
 
 
+def ddp_captured_has_the_bits_of_ddp() -> None:
+    def train(captures: bool) -> list[Tensor]:
+        stream = torch.Stream(device())
+        x, y = (torch.empty_like(mine(part)) for part in batches(1)[0])
+        graph = torch.accelerator.Graph()
+        torch.accelerator.synchronize()
+        with stream:
+            model = DistributedDataParallel(make_model())
+            optimizer = torch.optim.AdamW(model.parameters(), capturable=True)
+
+            def step() -> None:
+                optimizer.zero_grad()
+                functional.mse_loss(model(x), y).backward()
+                optimizer.step()
+
+            for number, (new_x, new_y) in enumerate(batches(16)):
+                x.copy_(mine(new_x))
+                y.copy_(mine(new_y))
+                if not captures or number < 12:  # as on CUDA, DDP needs eleven steps before it is captured
+                    step()
+                else:
+                    if number == 12:
+                        torch.accelerator.synchronize()
+                        with graph:
+                            step()
+                    graph.replay()
+        torch.accelerator.synchronize()
+        return [parameter.detach().cpu() for parameter in model.parameters()]
+
+    for expected, actual in zip(train(captures=False), train(captures=True), strict=True):
+        assert torch.equal(actual, expected)
+
+
 class Unused(nn.Module):
     """Only rank 0 uses `partly`."""
 

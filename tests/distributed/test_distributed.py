@@ -55,6 +55,8 @@ CHECKS = (
     "observers_are_told_of_collectives",
     "observers_are_told_of_messages",
     "a_trace_shows_a_collective_as_a_kernel_of_the_library_s_stream",
+    "a_captured_collective_runs_at_each_replay",
+    "a_replay_without_its_group_fails",
     "bad_arguments",
     "the_timeout_of_a_group_is_set",
     "channels_last_is_contiguous",

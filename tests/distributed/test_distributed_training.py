@@ -12,6 +12,7 @@ STACKS = (
     "ddp_options",
     "ddp_no_sync",
     "ddp_gradients_have_the_bits_of_two_backwards",
+    "ddp_captured_has_the_bits_of_ddp",
     "ddp_unused_parameters",
     "ddp_comm_hooks",
     "ddp_statistics",

@@ -62,7 +62,7 @@ LOCKS = {
         "taken by the engine's threads; a child has none",
     ),
     ("csrc/distributed/CollectiveCall.h", "mutex"): ("a failure", "taken by the engine's threads"),
-    ("csrc/distributed/CollectiveQueue.h", "mutex_"): ("a pointer", "submit() refuses"),
+    ("csrc/distributed/GroupState.h", "mutex_"): ("a pointer", "submit() refuses"),
     ("csrc/distributed/CommunicationStreams.h", "mutex_"): ("a table of streams", "submit() refuses"),
     ("third_party/openreg/csrc/occl/communicator.h", "mutex_"): (
         "held while other ranks are waited for: it is the turn of the group's threads, and nobody else's",
