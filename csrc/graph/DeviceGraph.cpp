@@ -26,12 +26,6 @@ orStreamCaptureMode native_mode(at::GraphCaptureMode mode) {
   }
 }
 
-// The id of a pool that belongs to graphs only (PoolSet::is_of_graph()).
-at::MempoolId_t new_pool() {
-  static std::atomic<uint64_t> last{0};
-  return {++last, 0};
-}
-
 const bool graphs_registered = [] {
   std::string key = identity.device; // c10::DeviceTypeName() in upper case
   std::transform(key.begin(), key.end(), key.begin(), [](unsigned char c) { return std::toupper(c); });
@@ -42,6 +36,11 @@ const bool graphs_registered = [] {
 }();
 
 } // namespace
+
+at::MempoolId_t DeviceGraph::new_pool() {
+  static std::atomic<uint64_t> last{0};
+  return {++last, 0};
+}
 
 DeviceGraph::~DeviceGraph() {
   if (orIsInBadFork()) { // a forked child has no graphs

@@ -39,6 +39,9 @@ class OPENREG_API DeviceGraph final : public at::GraphImplInterface {
   }
   void debug_dump(const std::string& path) override;
 
+  // The id of a pool that belongs to graphs only (PoolSet::is_of_graph()).
+  static at::MempoolId_t new_pool();
+
   // What torch.cuda.CUDAGraph has besides. A generator must be registered before the capture, and until reset().
   void register_generator_state(const at::Generator& generator);
   bool keeps_graph() const {

@@ -26,14 +26,10 @@ def construct_storage(original: Any, address: int, device: torch.device, size: i
     return (_C._construct_storage if device.type == "cuda" else original)(address, device, size)
 
 
-def _graph_pool_handle() -> tuple[int, int]:
-    return _C._MemPool(False, False).id  # the pool ends at once, and no later pool gets its id
-
-
 SUPPLIED: dict[str, Any] = {
     "_CUDAGraph": _CUDAGraph,
     "_cuda_isCurrentStreamCapturing": _C._is_current_stream_capturing,
-    "_graph_pool_handle": _graph_pool_handle,
+    "_graph_pool_handle": _C._graph_pool_handle,
     # torch/_inductor/cudagraph_trees.py calls these functions.
     "_cuda_CUDAAllocator_AllocatorState": _C._AllocatorState,
     "_cuda_getCheckpointState": _C._get_checkpoint_state,

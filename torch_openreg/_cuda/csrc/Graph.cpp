@@ -59,6 +59,7 @@ uintptr_t raw_exec(const DeviceGraph& graph) {
 
 void add_graph(py::module_& module) {
   module.def("_is_current_stream_capturing", wrap_pybind_function(&is_current_stream_capturing));
+  module.def("_graph_pool_handle", wrap_pybind_function(&DeviceGraph::new_pool));
   py::class_<DeviceGraph>(module, "_CUDAGraph")
       .def(
           py::init([](bool keep_graph) { return std::make_unique<DeviceGraph>(at::GraphImplArgs{keep_graph}); }),
