@@ -155,6 +155,15 @@ def timing(device: str) -> None:
 
 
 @ability
+def graphs(device: str) -> None:
+    streams(device)
+    graph = torch.accelerator.Graph()
+    x = torch.ones(1, device=device)
+    with torch.Stream(device=device), graph:
+        x.add_(1)
+
+
+@ability
 def two_devices(device: str) -> None:
     _must(device_count(device) >= 2, "there are not two devices of this type")
 

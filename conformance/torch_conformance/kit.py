@@ -238,6 +238,17 @@ def pending(device: str) -> torch.Event:
     raise NotOffered("the device computes before a call returns")
 
 
+def capture(
+    device: str, compute: Callable[[], Any], pool: tuple[int, int] | None = None
+) -> tuple[torch.accelerator.Graph, Any]:
+    """A graph of what ``compute`` launches on a stream of its own, and its result. Waits for the device before."""
+    torch.accelerator.synchronize(device)
+    graph = torch.accelerator.Graph(pool=pool)
+    with torch.Stream(device=device), graph:
+        result = compute()
+    return graph, result
+
+
 def start_python(code: str, **environment: str | None) -> subprocess.CompletedProcess[str]:
     """Runs ``code`` in a new Python process, with these environment variables (None removes a variable).
 

@@ -4,7 +4,7 @@ import gc
 
 import torch
 
-from ..kit import NotOffered, busy, device_module, equal, python, raises, same, start_python, usable
+from ..kit import NotOffered, busy, capture, device_module, equal, python, raises, same, start_python, usable
 from ..registry import Topic
 
 statistics = Topic(
@@ -490,6 +490,67 @@ def history_lists_allocations_in_order(device):
         memory._record_memory_history(enabled=None)
     actions = [entry["action"] for trace in traces for entry in trace if entry["addr"] == address]
     equal([action for action in actions if action in ("alloc", "free_completed")], ["alloc", "free_completed"])
+
+
+graphs = Topic(
+    "memory/graphs",
+    why="A graph writes to the same addresses at each replay. If their memory is given to another tensor, a replay "
+    "overwrites it.",
+    defined="ATen/accelerator/Graph.h; c10/core/CachingDeviceAllocator.h: beginAllocateToPool, releasePool",
+    chapter="graphs",
+    needs=("streams", "graphs"),
+)
+
+
+@graphs.check()
+def memory_of_a_graph_is_its_own(device):
+    """A replay overwrites no tensor that was made after the capture, though the graph's own tensors were destroyed."""
+    x = torch.ones(1 << 16, device=device)
+    graph, y = capture(device, lambda: ((x + 1) * 2).sum())
+    others = [torch.full((1 << 16,), float(n), device=device) for n in range(8)]
+    graph.replay()
+    same(y, torch.tensor(4.0 * (1 << 16)))
+    for n, each in enumerate(others):
+        same(each, torch.full((1 << 16,), float(n)))
+
+
+@graphs.check("statistics")
+def a_replay_allocates_nothing(device):
+    """A replay makes no allocation."""
+    x = torch.ones(1 << 16, device=device)
+    graph, _ = capture(device, lambda: ((x + 1) * 2).sum())
+    before = torch.accelerator.memory_stats(device)["allocation.all.allocated"]
+    graph.replay()
+    torch.accelerator.synchronize(device)
+    equal(torch.accelerator.memory_stats(device)["allocation.all.allocated"], before)
+
+
+@graphs.check()
+def graphs_share_a_pool(device):
+    """A graph that is given the pool of another one has the same pool, and both replay in the order of their captures."""
+    x = torch.ones(1 << 10, device=device)
+    first, y = capture(device, lambda: x + 1)
+    second, z = capture(device, lambda: y * 2, pool=first.pool())
+    equal(first.pool(), second.pool())
+    assert first.pool() != (0, 0), "(0, 0) stands for no pool"
+    x.fill_(4)
+    first.replay()
+    second.replay()
+    same(z, torch.full((1 << 10,), 10.0))
+
+
+@graphs.check("statistics")
+def a_graph_gives_its_memory_back(device):
+    """When a graph and its tensors are destroyed, empty_cache() returns the memory of its pool."""
+    x = torch.ones(1 << 22, device=device)
+    torch.accelerator.empty_cache()
+    before = torch.accelerator.memory_reserved(device)
+    graph, y = capture(device, lambda: x + 1)
+    assert torch.accelerator.memory_reserved(device) > before
+    del graph, y
+    torch.accelerator.synchronize(device)
+    torch.accelerator.empty_cache()
+    equal(torch.accelerator.memory_reserved(device), before)
 
 
 pinned = Topic(

@@ -1,10 +1,12 @@
 """Level 5: work and copies run in the order of their streams, events order streams, errors arrive."""
 
+import tempfile
 import time
+from pathlib import Path
 
 import torch
 
-from ..kit import NotOffered, busy, device_module, equal, pending, raises, same, usable
+from ..kit import NotOffered, busy, capture, device_module, equal, pending, raises, same, usable
 from ..registry import Topic
 
 ordering = Topic(
@@ -518,6 +520,170 @@ def on_a_side_stream(device):
         total.append((there + 1).mean())
         there.record_stream(here)
     equal([float(t) for t in total], [n + 1.0 for n in range(5)])
+
+
+graphs = Topic(
+    "streams/graphs",
+    why="A graph replays what a capture recorded. If a capture runs its work, misses some of it or keeps the wrong "
+    "addresses, the program computes with old numbers, without an error.",
+    defined="ATen/accelerator/Graph.h: GraphImplInterface; c10/core/impl/DeviceGuardImplInterface.h: isStreamCapturing",
+    chapter="graphs",
+    needs=("streams", "events", "graphs"),
+)
+
+
+@graphs.check()
+def a_capture_runs_nothing(device):
+    """In a capture a tensor keeps its values. Each replay then runs the captured work once."""
+    x = torch.ones(8, device=device)
+    graph, _ = capture(device, lambda: x.add_(1))
+    same(x, torch.ones(8))
+    graph.replay()
+    graph.replay()
+    same(x, torch.full((8,), 3.0))
+
+
+@graphs.check()
+def a_replay_reads_new_values(device):
+    """A replay computes with what its inputs hold now, and writes to the tensors that the capture made."""
+    x = torch.ones(4, device=device)
+    graph, y = capture(device, lambda: (x * 2).exp())
+    for number in (0.0, 1.0, 2.0):
+        x.fill_(number)
+        graph.replay()
+        same(y, torch.full((4,), 2 * number).exp())
+
+
+@graphs.check()
+def a_replay_keeps_the_order_of_its_stream(device):
+    """Work before a replay is done before it, and work after a replay sees what it wrote."""
+    x = torch.zeros(1 << 16, device=device)
+    graph, y = capture(device, lambda: x + 1)
+    x.copy_(busy(device, 0.1).view(-1)[:1].expand(1 << 16))
+    graph.replay()
+    z = y * 3
+    same(z, torch.full((1 << 16,), 6.0))
+
+
+@graphs.check()
+def a_side_stream_joins_a_capture(device):
+    """Work of a stream that waits for a capturing stream is captured, and the replay keeps the order of the waits."""
+    x, side = torch.ones(1 << 12, device=device), torch.Stream(device=device)
+
+    def compute():
+        here = torch.accelerator.current_stream(device)
+        a = x + 1
+        side.wait_stream(here)
+        with side:
+            b = a * 2
+        c = a * 3
+        here.wait_stream(side)
+        return b + c
+
+    graph, y = capture(device, compute)
+    for number in (1.0, 4.0):
+        x.fill_(number)
+        graph.replay()
+        same(y, torch.full((1 << 12,), 5 * (number + 1)))
+
+
+@graphs.check()
+def a_side_stream_must_join_again(device):
+    """The end of a capture raises if a stream that joined has work that the capturing stream does not wait for."""
+    x, side = torch.ones(8, device=device), torch.Stream(device=device)
+
+    def compute():
+        side.wait_stream(torch.accelerator.current_stream(device))
+        with side:
+            x.add_(1)
+
+    with raises(RuntimeError):
+        capture(device, compute)
+    torch.accelerator.synchronize(device)
+    same(x, torch.ones(8))
+    usable(device)
+
+
+@graphs.check()
+def a_capture_refuses_to_wait(device):
+    """In a capture `item()` raises, because its number does not exist yet. The device is usable afterwards."""
+    x = torch.ones(8, device=device)
+    with raises(RuntimeError):
+        capture(device, lambda: x.sum().item())
+    usable(device)
+    graph, y = capture(device, lambda: x + 1)
+    graph.replay()
+    same(y, torch.full((8,), 2.0))
+
+
+@graphs.check()
+def a_stream_says_whether_it_captures(device):
+    """`is_capturing()` is true in a capture, and false before and after it."""
+    stream, graph = torch.Stream(device=device), torch.accelerator.Graph()
+    found = [stream.is_capturing()]
+    with stream, graph:
+        torch.ones(1, device=device)
+        found.append(stream.is_capturing())
+    equal([*found, stream.is_capturing()], [False, True, False])
+
+
+@graphs.check("generator")
+def replays_draw_new_random_numbers(device):
+    """Replays draw the random numbers that eager calls draw from the same seed, one after the other."""
+    torch.manual_seed(3)
+    expected = [torch.rand(64, device=device).cpu() for _ in range(2)]
+    graph, x = capture(device, lambda: torch.rand(64, device=device))
+    torch.manual_seed(3)
+    for each in expected:
+        graph.replay()
+        same(x, each)
+
+
+@graphs.check()
+def a_training_step_is_captured(device):
+    """Forward, backward and the optimizer's step in one graph train as without a graph."""
+    torch.manual_seed(0)
+    models = [torch.nn.Linear(8, 4).to(device) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    x = torch.randn(16, 8).to(device)
+
+    def step(model):
+        loss = model(x).square().mean()
+        loss.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.sub_(parameter.grad, alpha=0.1)
+                parameter.grad.zero_()
+
+    for model in models:
+        step(model)  # makes the gradients, which a capture must find
+    graph, _ = capture(device, lambda: step(models[1]))
+    for _ in range(3):
+        step(models[0])
+        graph.replay()
+    for eager, replayed in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        same(replayed, eager.cpu())
+
+
+@graphs.check()
+def a_graph_without_a_capture_is_refused(device):
+    """`replay()` of a graph that captured nothing raises."""
+    with raises(RuntimeError):
+        torch.accelerator.Graph().replay()
+    usable(device)
+
+
+@graphs.check()
+def a_graph_is_drawn(device):
+    """After `enable_debug_mode()`, `debug_dump()` writes the graph in the language DOT."""
+    graph, x = torch.accelerator.Graph(), torch.ones(4, device=device)
+    graph.enable_debug_mode()
+    with torch.Stream(device=device), graph:
+        x.add_(1)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "graph.dot")
+        graph.debug_dump(str(file))
+        assert file.read_text().startswith("digraph"), file.read_text()[:100]
 
 
 failures = Topic(

@@ -186,12 +186,24 @@ STUBS = {
     "  void synchronize() const override {": "return;",
 }
 
+GRAPH = {
+    "void DeviceGraph::capture_begin(at::MempoolId_t pool, at::GraphCaptureMode mode) {": "return;",
+    "void DeviceGraph::capture_end() {": "return;",
+    "void DeviceGraph::instantiate() {": "return;",
+    "void DeviceGraph::replay() {": "return;",
+    "void DeviceGraph::reset() {": "return;",
+    "at::MempoolId_t DeviceGraph::pool() const {": "return {0, 0};",
+    "void DeviceGraph::debug_dump(const std::string& path) {": "return;",
+}
+
 # Overrides without a mutant, by their names, and the reason.
 WITHOUT_MUTANT = {
     "~OpenRegDeviceAllocator": "no program runs it: the allocator is never destroyed, because tensors may outlive statics",
     "mark": "does nothing: the device has no tool that shows marks and ranges",
     "rangePush": "does nothing, as mark",
     "rangePop": "does nothing, as mark",
+    "~DeviceGraph": "calls reset(), which has a mutant",
+    "enable_debug_mode": "sets what debug_dump(), which has a mutant, needs",
 }
 
 # Ordering: the name of the mutant, the file, the function, and the code that the mutant runs instead.
@@ -243,6 +255,8 @@ REPLACED = (
     Mutant("guard.record.any_device", "guard", RUNTIME + "Guard.cpp", find="device == -1 || device == stream.device_index(),",
            code="MUTANT(\"guard.record.any_device\") || device == -1 || device == stream.device_index(),",
            first="streams/errors/*"),
+    Mutant("device.findUnjoined", "graph", DEVICE + "graph_capture.cpp",
+           after="const Stream* findUnjoined(const Capture& capture) {", code="return nullptr;", first="streams/graphs/*"),
     Mutant("guard.registration", "row", RUNTIME + "Registration.cpp", find="C10_REGISTER_GUARD_IMPL(PrivateUse1, OpenRegGuardImpl);",
            code="static const bool guard_registered = [] { if (!MUTANT(\"guard.registration\")) { static const "
            "c10::impl::DeviceGuardImplRegistrar r(DeviceType::PrivateUse1, new OpenRegGuardImpl); } return true; }();",
@@ -404,6 +418,7 @@ OVERRIDES = (
     ("generator", "generator", RUNTIME + "Generator.cpp", GENERATOR, "trains/random/*"),
     ("allocator", "allocator", MEMORY + "DeviceAllocator.cpp", DEVICE_ALLOCATOR, "memory/*"),
     ("host_allocator", "allocator", MEMORY + "HostAllocator.cpp", HOST_ALLOCATOR, "memory/pinned/*"),
+    ("graph", "graph", "csrc/graph/DeviceGraph.cpp", GRAPH, "*/graphs/*"),
     ("profiler_stubs", "profiler", "csrc/profiler/ProfilerStubs.cpp", STUBS, "tools/profiler/*"),
 )
 
