@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch_openreg import _page
+from torch_openreg._page import size as size
 
 MB = 1e6
 COLUMNS = 400  # the number of points in time that each picture shows
@@ -124,9 +125,9 @@ class Device:
 
     def _totals(self, spans: list[tuple[int, int, int]]) -> list[int]:
         changes = [0] * (len(self.history) + 1)
-        for begin, end, size in spans:
-            changes[begin] += size
-            changes[end] -= size
+        for begin, end, length in spans:
+            changes[begin] += length
+            changes[end] -= length
         totals, total = [], 0
         for change in changes[: max(len(self.history), 1)]:
             total += change
@@ -190,15 +191,6 @@ def holes(segment: dict[str, Any]) -> list[int]:
     """The sizes of the free parts of a segment; [] if nothing uses the segment, because it can then be given back."""
     free = [block["size"] for block in segment["blocks"] if block["state"] == "inactive"]
     return free if len(free) < len(segment["blocks"]) else []
-
-
-def size(count: float) -> str:
-    """A size for readers: 1234567 is "1.2 MB"."""
-    for unit in ("B", "KB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"
 
 
 def _plural(count: int, what: str) -> str:

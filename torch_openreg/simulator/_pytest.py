@@ -48,6 +48,11 @@ FLAGS: tuple[tuple[str, dict[str, Any], str], ...] = (
         {"action": "store_true"},
         "fail tests after which device memory, pinned memory or the current streams are not back where they were",
     ),
+    (
+        "openreg-fits",
+        {"metavar": "MODEL[,...]"},
+        "run each test in dry execution on each of these accelerators, such as cuda-t4, and fail it if it does not fit",
+    ),
 )
 
 
@@ -113,13 +118,17 @@ def pytest_configure(config: pytest.Config) -> None:
         "With model, memory or device_count the test runs in a process of its own. no_sync: the test may not wait for "
         "the device (--openreg-no-sync)",
     )
-    has_flag = any(getattr(config.option, name.replace("-", "_")) for name, *_ in FLAGS)
+    config.addinivalue_line(
+        "markers",
+        "openreg_fits(model, ...): the accelerators on which this test must fit, in place of those of --openreg-fits",
+    )
+    has_flag = any(getattr(config.option, name.replace("-", "_")) not in (None, False) for name, *_ in FLAGS)
     if has_flag or _is_chaotic(config) or os.environ.get("OPENREG_FAULTS", "").strip():
         _attend(config)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    if any(item.get_closest_marker("openreg") for item in session.items):
+    if any(item.get_closest_marker(name) for item in session.items for name in ("openreg", "openreg_fits")):
         _attend(session.config)
 
 
@@ -163,20 +172,22 @@ def _seed(config: pytest.Config) -> int:
     return int(seed_of(execution, seed) or seed)
 
 
-def pytest_report_header(config: pytest.Config) -> str | None:
+def pytest_report_header(config: pytest.Config) -> list[str]:
     settings = _settings(config.known_args_namespace)
     if _is_chaotic(config):
         settings |= {"OPENREG_EXECUTION": config.stash[_EXECUTION]}
         settings |= {"OPENREG_CHAOS_SEED": seed} if (seed := config.stash[_SEED]) else {}
+    models = config.getoption("openreg_fits")
+    fits = [f"torch_openreg: each test runs in dry execution, and must fit on {models}"] if models else []
     if not settings:
-        return None
+        return fits
     device_type = os.environ.get("TORCH_OPENREG_AS") or "openreg"
     variables = " ".join(f"{variable}={value}" for variable, value in settings.items())
     runs = config.getoption("openreg_chaos_runs")
     takes_seed = settings.get("OPENREG_EXECUTION") == "chaos"
     first_seed = ", seed 0" if takes_seed and "OPENREG_CHAOS_SEED" not in settings else ""
     times = f", each test with {runs} seeds" if runs else ""
-    return f'torch_openreg: the device "{device_type}" is simulated ({variables}){first_seed}{times}'
+    return [f'torch_openreg: the device "{device_type}" is simulated ({variables}){first_seed}{times}', *fits]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import weakref
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -19,30 +19,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torch_openreg import _C
 from torch_openreg.openreg import dry, memory
-from torch_openreg.simulator.check._own import is_own
+from torch_openreg.simulator.openreg import _out_of_memory
 
-_report: dict[str, Any] = {"error": None, "out_of_memory": None}
+_report: dict[str, Any] = {"error": None}
 _step_ends: list[float] = []  # in simulated seconds
 _around_steps: list[dry.Clock] = []  # after the first step, and after the last one
 _optimizer: weakref.ref[torch.optim.Optimizer] | None = None  # the first that made a step
-
-
-def _place(frame: FrameType | None) -> str:
-    """The innermost line of the program, or else of anything, as ``"train.py:12 in step"``."""
-    place = ""
-    while frame:
-        code = frame.f_code
-        line = f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
-        if is_own(code.co_filename):
-            return line
-        place, frame = place or line, frame.f_back
-    return place
-
-
-def _note_out_of_memory(device: int, size: int, total: int, free: int) -> None:
-    """Keeps the first allocation that failed, also if the program catches the error."""
-    if _report["out_of_memory"] is None:
-        _report["out_of_memory"] = {"line": _place(sys._getframe(1)), "size": size, "free": free}
 
 
 def _note_step(optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
@@ -69,7 +51,7 @@ def _time() -> dict[str, Any] | None:
 
 def start(folder: str) -> None:
     memory._record_memory_history(stacks="python", context="alloc")
-    memory._attach_out_of_memory_observer(_note_out_of_memory)
+    _out_of_memory.watch()
     register_optimizer_step_post_hook(_note_step)
     previous = sys.excepthook
 
@@ -97,6 +79,7 @@ def start(folder: str) -> None:
                         }
                     )
             memory._dump_snapshot(os.path.join(folder, "snapshot.pickle"))
+        _report["out_of_memory"] = _out_of_memory.take_first()
         _report["devices"] = devices
         _report["time"] = _time()
         _report["assumed"] = [each._asdict() for each in dry.assumed_reads()]

@@ -166,5 +166,10 @@ def assumed_reads() -> list[AssumedRead]:
     return sorted((AssumedRead(*row) for row in _C._dry_reads()), key=lambda each: -each.count)
 
 
-if _limit := os.environ.get("OPENREG_DRY", "").strip():
-    start(byte_count(_limit) or 0)
+def _obey_environment() -> None:
+    """Starts dry execution if OPENREG_DRY is set. Called at import. The pytest plugin calls it in forked children."""
+    if limit := os.environ.get("OPENREG_DRY", "").strip():
+        start(byte_count(limit) or 0)
+
+
+_obey_environment()

@@ -18,12 +18,14 @@ from _pytest.runner import runtestprotocol
 
 from torch_openreg import openreg
 from torch_openreg.simulator._faults import ERRORS
-from torch_openreg.simulator.testing import leaks, processes
+from torch_openreg.simulator.testing import fits, leaks, processes
 from torch_openreg.simulator.testing.marker import Settings, settings_of
 
 _RUN = pytest.StashKey[int]()  # the number of the run, from 0, of a test that runs several times
 _BEFORE = pytest.StashKey[int]()  # _allocations() before the test
 _SETTINGS = pytest.StashKey[Settings]()
+# For each run with other devices: the environment variables of the test's process. Empty: the test runs in this process.
+_ENVIRONMENTS = pytest.StashKey[list[dict[str, str]]]()
 _MISTAKE = pytest.StashKey[str]()  # what is wrong with the test's marker
 
 
@@ -61,6 +63,8 @@ class PerTestHooks:
         self._seed = seed
         self._runs = int(option.openreg_chaos_runs or 1)
         self._server: processes.ForkServer | None = None
+        self._models = fits.models_of_option(option.openreg_fits)
+        self._must_fit = False  # in a child of the fork server: whether its test runs in dry execution
         self._run_of_child: int | None = None  # in a child of the fork server: the number of the test's run
         self._reports: list[pytest.TestReport] = []
         self._subtests: list[pytest.TestReport] | None = None  # while a test runs: the reports of its subtests
@@ -77,11 +81,13 @@ class PerTestHooks:
         for item in session.items:
             try:
                 item.stash[_SETTINGS] = settings_of(item)
+                item.stash[_ENVIRONMENTS] = fits.environments_of(item, item.stash[_SETTINGS], self._models)
             except pytest.UsageError as error:
                 if not hasattr(self._config, "workerinput"):
                     raise
                 # pytest-xdist shows no usage error of a worker. So the test fails.
                 item.stash[_SETTINGS], item.stash[_MISTAKE] = Settings(), str(error)
+                item.stash[_ENVIRONMENTS] = [Settings().environment]
         # In a fork server, serve() replaces pytest's loop: it runs the tests that the user's pytest asks for.
         return processes.serve(session, self._run_in_child) if processes.is_server() else None
 
@@ -93,25 +99,16 @@ class PerTestHooks:
             subtests, reports = self._run_here(item, nextitem, self._run_of_child)
             self._reports = [*subtests, *reports]
             return True
-        environment = item.stash[_SETTINGS].environment
-        if not environment and self._runs == 1:
+        if not self._has_own_process(item) and self._runs == 1:
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for run in range(self._runs):
-            subtests = []
-            if environment:
-                self._server = self._server or processes.ForkServer(self._config, self._fault_counts.append)
-                reports = self._server.run(item, environment, run)
-            else:
-                subtests, reports = self._run_here(item, nextitem, run)
-            if any(report.failed for report in [*subtests, *reports]):
-                break
-        if environment:
+        environments = item.stash[_ENVIRONMENTS]
+        reports = fits.joined([self._run_until_failure(item, nextitem, each) for each in environments])
+        if self._has_own_process(item):
             # An earlier test of this module has set up what the child does not tear down: the fixtures of the module.
             end = partial(item.session._setupstate.teardown_exact, nextitem)
             if (call := pytest.CallInfo.from_call(end, when="teardown")).excinfo:
                 reports = [*reports, pytest.TestReport.from_item_and_call(item, call)]
-        # pytest gets the reports of one run: the first run that failed, or else the last run.
         for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
@@ -123,11 +120,31 @@ class PerTestHooks:
 
         A timer of this process would end the whole run.
         """
-        return True if self._run_of_child is None and item.stash[_SETTINGS].environment else None
+        return True if self._run_of_child is None and self._has_own_process(item) else None
+
+    def _has_own_process(self, item: pytest.Item) -> bool:
+        return item.stash[_ENVIRONMENTS] != [{}]
+
+    def _run_until_failure(
+        self, item: pytest.Item, nextitem: pytest.Item | None, environment: dict[str, str]
+    ) -> list[pytest.TestReport]:
+        """Runs a test self._runs times, or until it fails. Returns the reports of the last run, for pytest."""
+        reports: list[pytest.TestReport] = []
+        for run in range(self._runs):
+            subtests: list[pytest.TestReport] = []
+            if environment:
+                self._server = self._server or processes.ForkServer(self._config, self._fault_counts.append)
+                reports = self._server.run(item, environment, run)
+            else:
+                subtests, reports = self._run_here(item, nextitem, run)
+            if any(report.failed for report in [*subtests, *reports]):
+                break
+        return reports
 
     def _run_in_child(self, item: pytest.Item, run: int) -> list[pytest.TestReport]:
         """As _run_here, but within pytest's hooks around a test. One of these hooks records the warnings."""
         self._run_of_child = run
+        self._must_fit = fits.is_asked_for()
         item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
         return self._reports
 
@@ -199,6 +216,8 @@ class PerTestHooks:
         report: pytest.TestReport = yield  # type: ignore[misc, assignment]
         if self._leaks and not report.passed:
             self._leaks.excuse(item)  # reports no leak: the traceback of a failed test keeps its tensors alive
+        if self._must_fit:
+            fits.judge(report)
         if report.failed and (how := self._how_to_repeat(item)):
             report.sections.append(("torch_openreg", how))
         if self._counts_device_tests and call.when == "teardown" and _BEFORE in item.stash:

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from torch_openreg import openreg
-from torch_openreg.openreg import faults
+from torch_openreg.openreg import dry, faults
 from torch_openreg.simulator._variables import FORK_SERVER
 
 Run = Callable[[pytest.Item, int], list[pytest.TestReport]]
@@ -150,6 +150,10 @@ def _run(items: dict[str, pytest.Item], nodeid: str, environment: dict[str, str]
     os.environ.update(environment)
     item = items[nodeid]
     try:
+        if "OPENREG_DRY" in environment:
+            # Dry execution needs the rates of the model, whose restrictions must stay in front of what it skips.
+            openreg.models._obey_environment(restrict=False)
+            dry._obey_environment()
         openreg.models._obey_environment()
     except Exception as error:
         return f"{type(error).__name__}: {error}"
