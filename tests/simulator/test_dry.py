@@ -201,6 +201,87 @@ def test_a_read_names_the_line_of_the_program(tmp_path: Path) -> None:
     assert done.stdout == f"[AssumedRead(line='{program}:4 in step', how='item()', count=2)]\n"
 
 
+ASSUMING = """
+import sys, torch
+D = torch.accelerator.current_accelerator()
+x = torch.ones(100, 100, device=D)
+for step in range(5):
+    if x.sum().item() < 0.5:
+        break
+tokens = 0
+while tokens < 9:
+    tokens += 1
+    ended = (x @ x).argmax(-1) == 3
+    if ended.all():
+        break
+print(step, tokens, torch.equal(x, x + 1), x[0].tolist()[:2], x.sum().item())
+"""
+
+
+@pytest.mark.parametrize("device_type", ["openreg", "cuda"])
+def test_values_that_are_assumed_end_loops_as_computed_ones_would(tmp_path: Path, device_type: str) -> None:
+    program, values = tmp_path / "program.py", tmp_path / "values.json"
+    program.write_text(ASSUMING)
+    lines = {
+        "program.py:6": [2.0, 1.0, 0.25],
+        f"{program}:12": [False, False, False, True],
+        "program.py:14": 7,
+        "other/program.py:6": 9,
+        "ram.py:6": 9,
+    }
+    values.write_text(json.dumps(lines))
+    options = ("--as", device_type, "--limit", LIMIT)
+    assert dry(*options, program)[1].startswith("0 9 False [0.0, 0.0] 0.0\n")
+    status, output, _ = dry(*options, "--assume", values, program)
+    assert status == 0 and output.startswith("2 4 True [7.0, 7.0] 7.0\n"), output
+    assert "Values that were not computed: zeros, or what was assumed in their place (10):" in output
+    assert f"       4 x item()  {program}:12 in <module>" in output
+
+
+def test_a_tensor_gets_an_assumed_value_unless_it_was_computed() -> None:
+    code = """
+from torch.openreg.dry import assume, assumed_reads
+large, small = torch.ones(100, 100, device=D), torch.ones(2, device=D)
+loss = torch.nn.Linear(100, 1, device=D)(large).mean()
+assume(loss, 2.5)
+loss.backward()
+assume(small, 9)
+row = large[0]
+assume(row, torch.arange(100.0))
+print(loss.item(), (loss * 2).item(), small.tolist(), row[99].item(), sum(each.count for each in assumed_reads()))
+for where, value in ((large, 1), (torch.ones(1), 1), ("program.py", 1), ("program.py:3", "x"), ("program.py:3", [])):
+    try:
+        assume(where, value)
+    except ValueError as error:
+        print(error)
+"""
+    assert python(code).splitlines() == [
+        "2.5 5.0 [1.0, 1.0] 99.0 3",
+        "dry.assume() takes a tensor of at most 4096 bytes, but got one of 40000 bytes: larger tensors have no values in dry "
+        "execution.",
+        "dry.assume() takes a strided tensor of the device, but got one of the layout Strided on cpu.",
+        "'program.py' is not a line of Python. It is written as 'train.py:12'.",
+        "'x' is neither a number nor a list of numbers.",
+        "[] is neither a number nor a list of numbers.",
+    ]
+
+
+def test_without_dry_execution_nothing_is_assumed() -> None:
+    code = "x = torch.ones(2, device=D); torch.openreg.dry.assume(x, 3); print(x.tolist())"
+    assert python(code, limit="") == "[1.0, 1.0]\n"
+
+
+def test_values_that_cannot_be_read_are_refused_at_import(tmp_path: Path) -> None:
+    file = tmp_path / "values.json"
+    file.write_text('{"train.py": 1}')
+    code = "import torch; torch.ones(1, device='openreg')"
+    done = programs.python(code, status=1, OPENREG_DRY="1M", OPENREG_DRY_ASSUME=str(file))
+    assert (
+        f"OPENREG_DRY_ASSUME cannot be obeyed. The assumed values in {file} cannot be read: 'train.py' is not a line of "
+        "Python. It is written as 'train.py:12'. Its JSON is an object such as "
+    ) in done.stderr
+
+
 def test_a_large_model_needs_no_memory_of_the_host() -> None:
     code = """
 import resource
@@ -399,6 +480,7 @@ def test_the_search_ends_if_the_program_fails(monkeypatch: pytest.MonkeyPatch) -
     [
         (["--limit", "much", "train.py"], "'much' is not valid: expected a number of bytes, such as 1M"),
         (["--model", "cuda-h10", "train.py"], "There is no device model 'cuda-h10'. Did you mean 'cuda-h100'?"),
+        (["--assume", "no.json", "train.py"], "The assumed values in no.json cannot be read: [Errno 2] No such file"),
         (["--find", "batch=3", "train.py"], "'batch=3' is not valid: expected NAME=LOW:HIGH, such as batch=1:256"),
         (["--find", "batch=1:3", "train.py"], "no argument of the program contains {batch}, which --find replaces"),
         ([], "the following arguments are required: SCRIPT"),

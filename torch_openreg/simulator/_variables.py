@@ -62,6 +62,13 @@ VARIABLES = (
         "torch_openreg/simulator/openreg/dry.py",
     ),
     (
+        "OPENREG_DRY_ASSUME",
+        "file",
+        "",
+        "the values that dry execution gives in place of those that nobody computed",
+        "torch_openreg/simulator/openreg/dry.py",
+    ),
+    (
         "OPENREG_DRY_REPORT",
         "folder",
         "",
@@ -123,6 +130,13 @@ def check(environment: Mapping[str, str]) -> None:
 
         if not byte_count(limit):
             raise ValueError(f"OPENREG_DRY is {limit!r}. Set it to a number of bytes, such as 1M, or unset it.")
+    if file := environment.get("OPENREG_DRY_ASSUME", "").strip():
+        from torch_openreg.simulator import _assumed_values
+
+        try:
+            _assumed_values.read(file)
+        except ValueError as error:
+            raise ValueError(f"OPENREG_DRY_ASSUME cannot be obeyed. {error}") from None
     if world := environment.get("OPENREG_DRY_WORLD", "").strip():
         if not (world.isascii() and world.isdigit() and int(world)):
             raise ValueError(f"OPENREG_DRY_WORLD is {world!r}. Set it to a number of ranks, such as 8, or unset it.")

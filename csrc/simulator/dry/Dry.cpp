@@ -41,14 +41,42 @@ std::map<std::pair<std::string, std::string>, uint64_t>& reads() {
   return *all;
 }
 
-void note_read(const char* how) {
+// What reads at a line of Python give, in place of values that nobody computed.
+struct GivenValues {
+  std::vector<double> values;
+  size_t next = 0;
+};
+
+std::map<std::string, GivenValues, std::less<>>& given_values() {
+  static auto* const all = new std::map<std::string, GivenValues, std::less<>>;
+  return *all;
+}
+
+// The next value that is given for a line, such as "/home/me/train.py:12 in step".
+std::optional<Scalar> given_at(std::string_view line) {
+  line = line.substr(0, line.rfind(" in "));
+  for (auto& [where, given] : given_values()) {
+    const bool has_folder = line.size() > where.size() && line[line.size() - where.size() - 1] == '/';
+    if (line == where || (has_folder && line.ends_with(where))) {
+      const Scalar value = given.values[given.next];
+      given.next = std::min(given.next + 1, given.values.size() - 1);
+      return value;
+    }
+  }
+  return std::nullopt;
+}
+
+// Notes a read, and returns the value that is given for it.
+std::optional<Scalar> note_read(const char* how) {
   constexpr std::string_view kPrefix = ", launched at ";
   std::string line = c10::openreg::launched_at(); // before the lock: it may wait for Python
   if (line.starts_with(kPrefix)) {
     line.erase(0, kPrefix.size());
   }
   const std::lock_guard lock(reads_mutex);
+  std::optional<Scalar> given = given_at(line);
   ++reads()[{std::move(line), how}];
+  return given;
 }
 
 // ---- The workspaces of matrix products
@@ -405,12 +433,13 @@ class Copying final : public InFront {
       return next_.callBoxed(op, keys, stack);
     }
     const orContents read = from_device ? contents_of(source) : orContentsKnown;
+    std::optional<Scalar> given;
     if (!to_device && read != orContentsKnown) {
-      note_read("a copy to the host");
+      given = note_read("a copy to the host");
     }
     const bool has_room = !to_device || is_small(self) || is_known_from_host(self);
     const Decided decided;
-    if (read != orContentsAbsent && has_room) {
+    if (read != orContentsAbsent && has_room && !given) {
       next_.callBoxed(op, keys, stack);
       if (to_device) {
         set_contents(self, read);
@@ -434,6 +463,8 @@ class Copying final : public InFront {
           set_to_zero(self);
         }
         set_contents(self, is_small(self) ? orContentsAssumed : orContentsAbsent);
+      } else if (given) {
+        self.fill_(*given);
       } else if (!make_absent_on_host(self)) {
         self.zero_();
       }
@@ -479,18 +510,25 @@ class ReadingNumber final : public InFront {
   using InFront::InFront;
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-    const Tensor& self = stack->back().toTensor();
+    const Tensor self = stack->back().toTensor();
     const orContents contents = has_contents(self) ? contents_of(self) : orContentsKnown;
+    std::optional<Scalar> given;
     if (contents != orContentsKnown) {
-      note_read("item()");
+      given = note_read("item()");
     }
-    if (contents != orContentsAbsent) {
+    if (contents != orContentsAbsent && !given) {
       return next_.callBoxed(op, keys, stack);
     }
     wait_for(self);
-    const ScalarType type = self.scalar_type();
-    const Scalar zero = type == kBool ? Scalar(false) : isIntegralType(type, false) ? Scalar(0) : Scalar(0.0);
-    stack->back() = zero;
+    stack->back() = converted(given.value_or(0), self.scalar_type());
+  }
+
+ private:
+  static Scalar converted(const Scalar& value, ScalarType type) {
+    if (type == kBool) {
+      return value.toBool();
+    }
+    return isIntegralType(type, false) ? Scalar(value.toLong()) : Scalar(value.toDouble());
   }
 };
 
@@ -506,15 +544,16 @@ class Comparing final : public InFront {
         contents = std::max(contents, contents_of(tensor));
       }
     }
+    std::optional<Scalar> given;
     if (contents != orContentsKnown) {
-      note_read("equal()");
+      given = note_read("equal()");
     }
-    if (contents != orContentsAbsent) {
+    if (contents != orContentsAbsent && !given) {
       return next_.callBoxed(op, keys, stack);
     }
     wait_for((*stack)[stack->size() - 2].toTensor());
     torch::jit::drop(*stack, 2);
-    stack->emplace_back(false);
+    stack->emplace_back(given.value_or(false).toBool());
   }
 };
 
@@ -691,6 +730,35 @@ void start_dry(size_t limit) {
 
 void set_matmul_workspace(size_t bytes) {
   matmul_workspace = bytes;
+}
+
+void assume_at(std::string line, std::vector<double> values) {
+  TORCH_CHECK_VALUE(!values.empty(), "dry.assume() needs at least one value for ", line, ".");
+  const std::lock_guard lock(reads_mutex);
+  given_values()[std::move(line)] = {std::move(values)};
+}
+
+void assume(const Tensor& tensor, const Tensor& value) {
+  TORCH_CHECK_VALUE(
+      is_device_tensor(tensor) && tensor.layout() == kStrided,
+      "dry.assume() takes a strided tensor of the device, but got one of the layout ",
+      tensor.layout(),
+      " on ",
+      tensor.device(),
+      ".");
+  if (dry_limit() == 0 || !has_contents(tensor) || tensor.numel() == 0 || contents_of(tensor) == orContentsKnown) {
+    return;
+  }
+  TORCH_CHECK_VALUE(
+      is_small(tensor),
+      "dry.assume() takes a tensor of at most ",
+      dry_limit(),
+      " bytes, but got one of ",
+      tensor.nbytes(),
+      " bytes: larger tensors have no values in dry execution.");
+  const c10::impl::ExcludeDispatchKeyGuard below(kHandled);
+  tensor.copy_(value);
+  set_contents(tensor, orContentsAssumed);
 }
 
 std::vector<AssumedRead> assumed_reads() {

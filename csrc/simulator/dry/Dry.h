@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -28,6 +30,14 @@ OPENREG_API void start_dry(size_t limit);
 // From now on, the first matrix product on each stream allocates a workspace of this size and keeps it, as cuBLAS does.
 // 0, the default: there is no workspace.
 OPENREG_API void set_matmul_workspace(size_t bytes);
+
+// From now on, the reads at a line of Python, such as "train.py:12", give these values, one after the other, if nobody
+// computed what they read. The last value is repeated. The file may have its folders in front.
+OPENREG_API void assume_at(std::string line, std::vector<double> values);
+
+// Writes `value` to a small tensor of the device if nobody computed what it contains. It stays assumed. Does nothing
+// before dry execution starts.
+OPENREG_API void assume(const Tensor& tensor, const Tensor& value);
 
 struct AssumedRead {
   std::string line; // of Python; empty: lines are not recorded

@@ -335,6 +335,7 @@ OWN_TESTS = {
     "row._linalg_svd": "operators/test_operators.py::test_svd_accepts_the_drivers_of_cuda",
     "row._linalg_svd.U": "operators/test_operators.py::test_svd_accepts_the_drivers_of_cuda",
     "environment.OPENREG_DRY": "simulator/test_dry.py::test_a_skipped_result_is_zero_and_what_is_computed_from_it_is_assumed",
+    "environment.OPENREG_DRY_ASSUME": "simulator/test_dry.py::test_values_that_are_assumed_end_loops_as_computed_ones_would",
     "environment.OPENREG_DRY_WORLD": "simulator/test_dry_world.py::test_the_environment_is_that_of_torchrun",
     "environment.OPENREG_MODEL": "tools/test_doctor.py::test_a_device_model_is_shown_with_its_properties",
     "environment.OPENREG_DEVICE_COUNT": "device_library/test_openreg_environment.py::test_device_count_is_configurable",

@@ -75,6 +75,8 @@ py::dict clock_totals() {
 void add_dry(py::module_& module) {
   module.def("_dry_start", wrap_pybind_function(&start_dry));
   module.def("_dry_reads", wrap_pybind_function(&dry_reads));
+  module.def("_dry_assume_at", wrap_pybind_function(&at::openreg::assume_at));
+  module.def("_dry_assume", wrap_pybind_function(&at::openreg::assume));
   module.def("_dry_start_world", wrap_pybind_function(&c10d::openreg::start_dry_world));
   module.def("_dry_set_matmul_workspace", wrap_pybind_function(&at::openreg::set_matmul_workspace));
   module.def("_dry_start_clock", wrap_pybind_function(&start_clock));

@@ -15,6 +15,7 @@ from typing import Any
 
 from torch_openreg._cli import memory
 from torch_openreg._cli.memory import size
+from torch_openreg.simulator import _assumed_values
 from torch_openreg.simulator._cli import _dry_time
 from torch_openreg.simulator._models import find as find_model
 from torch_openreg.simulator._options import add_options, command_of, program_parser
@@ -98,7 +99,7 @@ def table(answer: dict[str, Any]) -> list[str]:
     lines += _dry_time.lines(answer)
     if assumed := answer["assumed"]:
         count = sum(each["count"] for each in assumed)
-        lines.append(f"Values that were not computed, and are zeros ({count}):")
+        lines.append(f"Values that were not computed: zeros, or what was assumed in their place ({count}):")
         lines += [f"  {each['count']:>6} x {each['how']}  {each['line']}" for each in assumed[:LINES]]
         if len(assumed) > LINES:
             lines.append(f"  and at {len(assumed) - LINES} more lines")
@@ -193,6 +194,14 @@ def _world(text: str) -> int:
     return int(text)
 
 
+def _assumed(path: str) -> str:
+    try:
+        _assumed_values.read(path)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return path
+
+
 def _models(text: str) -> str:
     for name in text.split(","):
         try:
@@ -225,6 +234,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SIZE",
         type=_limit,
         help=f"compute tensors of at most this size (default: {LIMIT})",
+    )
+    parser.add_argument(
+        "--assume",
+        metavar="FILE",
+        type=_assumed,
+        help='values in place of those that nobody computed: JSON such as {"train.py:12": 2.5}',
     )
     parser.add_argument(
         "--find",
@@ -260,6 +275,8 @@ def main(argv: Sequence[str]) -> int:
         parser.error(
             f"--rank {options.rank!r} is not valid: expected all, worst, or a number that is less than --world"
         )
+    if options.assume:
+        os.environ["OPENREG_DRY_ASSUME"] = os.path.abspath(options.assume)
     if options.world:
         os.environ.setdefault("OPENREG_DEVICE_COUNT", str(min(options.world, DEVICES_OF_HOST)))
     models = options.model.split(",") if options.model else [os.environ.get("OPENREG_MODEL", "")]

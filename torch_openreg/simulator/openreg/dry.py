@@ -16,16 +16,17 @@ time, and ``clock()`` says what it consists of. It is an estimate."""
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
+from torch_openreg.simulator import _assumed_values, _models
 from torch_openreg.simulator import _bindings as _C
-from torch_openreg.simulator import _models
 from torch_openreg.simulator._sizes import byte_count
 from torch_openreg.simulator.openreg import models
 
-__all__ = ["AssumedRead", "Clock", "KernelTime", "StreamTime", "assumed_reads", "clock", "start"]
+__all__ = ["AssumedRead", "Clock", "KernelTime", "StreamTime", "assume", "assumed_reads", "clock", "start"]
 
 _running = False  # the simulated clock
 
@@ -161,6 +162,24 @@ def clock() -> Clock | None:
     return Clock(**totals, kernels=kernels, streams=streams)
 
 
+def assume(where: torch.Tensor | str, value: torch.Tensor | bool | float | Sequence[bool | float]) -> None:
+    """Gives a better value than zero for something that nobody computed.
+
+    ``where`` is a small tensor of the device: its elements become ``value``, a number or a tensor that can be expanded to
+    its shape. Nothing happens if they were computed, or if dry execution has not started, so a program may always call
+    this function. Or ``where`` is a line of Python, such as ``"train.py:12"``: then ``item()``, ``equal()`` and copies to
+    the host in this line give ``value``, wherever they would give a value that nobody computed. A sequence of values is
+    given one by one, and the last one repeats. The file may be written with its folders. A line that is given again
+    begins anew. What is computed from the value stays assumed. Does not synchronise.
+
+    Raises ValueError for a tensor that is not small, or not on the device, and for a line or a value that is none.
+    """
+    if isinstance(where, str):
+        _C._dry_assume_at(_assumed_values.checked_line(where), _assumed_values.checked_values(value))
+    else:
+        _C._dry_assume(where, torch.as_tensor(value))
+
+
 def assumed_reads() -> list[AssumedRead]:
     """Where the program has read values that nobody computed, the most frequent places first."""
     return sorted((AssumedRead(*row) for row in _C._dry_reads()), key=lambda each: -each.count)
@@ -170,6 +189,9 @@ def _obey_environment() -> None:
     """Starts dry execution if OPENREG_DRY is set. Called at import. The pytest plugin calls it in forked children."""
     if limit := os.environ.get("OPENREG_DRY", "").strip():
         start(byte_count(limit) or 0)
+        if file := os.environ.get("OPENREG_DRY_ASSUME", "").strip():
+            for line, values in _assumed_values.read(file).items():
+                assume(line, values)
 
 
 _obey_environment()
