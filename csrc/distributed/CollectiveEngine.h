@@ -58,6 +58,10 @@ class CollectiveEngine {
 
   virtual ~CollectiveEngine() = default;
   virtual void start(std::shared_ptr<CollectiveRequest> request, Done done) = 0;
+  // Whether start() calls `done` before it returns.
+  virtual bool completes_at_once() const {
+    return false;
+  }
   // Makes all pending requests fail, and all requests that are started later.
   virtual void abort() = 0;
 };

@@ -58,6 +58,7 @@ c10::intrusive_ptr<Work> CollectiveQueue::enqueue(
   const auto caller = c10::openreg::getCurrentOpenRegStream(device.index());
   state->caller = caller.stream();
   state->captured = c10::openreg::capture_of(caller) != 0;
+  state->host_waits = c10::openreg::executes_inline() && !group_->engine->completes_at_once();
   state->raised = group_->raised();
   const auto call = std::make_shared<CollectiveCall>(group_, type, sequence, state, chains.size());
   const c10::openreg::CurrentDevice current(device.index());

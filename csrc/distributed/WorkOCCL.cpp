@@ -201,7 +201,7 @@ void WorkOCCL::synchronize() {
 }
 
 // Makes the current stream wait for the collective. `raises`: a failure of the collective becomes a failure of the
-// stream. In inline execution the host waits instead if `raises` is true, and throws the failure.
+// stream. With `host_waits` the host waits instead if `raises` is true, and throws the failure.
 void WorkOCCL::wait_on_stream(bool raises) {
   c10::openreg::check_not_forked();
   if (c10d::allow_inflight_collective_as_graph_input()) {
@@ -215,8 +215,8 @@ void WorkOCCL::wait_on_stream(bool raises) {
   }
   // The stream waits also if the collective is done: observers of the device must learn the order from the program, and
   // not from the timing of this run.
-  if (c10::openreg::executes_inline()) { // operators run in the calling thread, so the host waits: here or in wait()
-    if (raises) {
+  if (state_->host_waits) {
+    if (raises) { // otherwise wait() waits
       wait_on_host();
     }
     return;
@@ -266,10 +266,10 @@ void WorkOCCL::abort() {
 }
 
 // As on CUDA, the future is complete at once for the host. Its values are valid on a stream of the pool that waits for
-// the collective, and PyTorch makes the streams of callbacks and of the future's wait() wait for that stream. In inline
-// execution the future completes with the collective, because nothing else would wait for the collective.
+// the collective, and PyTorch makes the streams of callbacks and of the future's wait() wait for that stream. With
+// `host_waits` the future completes with the collective, because nothing else would wait for the collective.
 c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFuture() {
-  const bool is_inline = c10::openreg::executes_inline();
+  const bool host_waits = state_->host_waits;
   const c10::intrusive_ptr<c10::ivalue::Future> completed = tensor_future({device_});
   {
     const std::lock_guard lock(state_->mutex);
@@ -279,7 +279,7 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFuture() {
   }
   // Before `future_` is set: if this fails, the next call must not return a future that never completes.
   std::optional<c10::Stream> stream;
-  if (!is_inline) {
+  if (!host_waits) {
     stream = c10::openreg::getStreamFromPool(/*priority=*/0, device_.index());
     OPENREG_CHECK(orStreamWaitEvent(c10::openreg::OpenRegStream(*stream).stream(), event_, 0));
   }
@@ -290,13 +290,13 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFuture() {
     }
     future_ = opType_ == OpType::ALLGATHER && have_one_size(outputs_) ? stacked(*completed) : completed;
     state_->outputs = outputs_;
-    state_->reported = state_->reported || is_inline; // in inline execution the future reports the failure
-    if (is_inline && !state_->done) {
+    state_->reported = state_->reported || host_waits; // the future then reports the failure
+    if (host_waits && !state_->done) {
       state_->future = completed;
       return future_;
     }
   }
-  if (is_inline) {
+  if (host_waits) {
     orNoteWait(nullptr, event_);
     complete(*completed, *state_);
     return future_;

@@ -47,13 +47,15 @@ struct WorkState : std::enable_shared_from_this<WorkState> {
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
-  // Whether something reports the failure: a wait, the stream that waits, exception(), or, in inline execution, the
-  // future of getFuture().
+  // Whether something reports the failure: a wait, the stream that waits, exception(), or, with `host_waits`, the future
+  // of getFuture().
   bool reported = false;
   bool captured = false;       // a node of a graph, which runs at each replay; no part of this object changes then
   bool dropped = false;        // the Work was deleted
   orStream_t caller = nullptr; // the stream that was current in the call
   orStream_t stream = nullptr; // the collective's own stream
+  // In inline execution, operators run in the calling thread, so the host waits for the collective.
+  bool host_waits = false;
   std::shared_ptr<RaisedFailures> raised;
   std::exception_ptr failure;
   int source = -1;

@@ -24,6 +24,12 @@ RATES = {
     "attention_backward_efficiency": 0.1,
     "host_bandwidth": 1e10,
     "peer_bandwidth": 1e11,
+    "peer_efficiency": 0.5,
+    "network_bandwidth": 2e10,
+    "network_efficiency": 0.5,
+    "peer_latency": 1e-4,
+    "network_latency": 1e-3,
+    "collective_latency": 1e-2,
     "kernel_latency": 1e-3,
     "launch_time": 0,
 }
@@ -232,6 +238,79 @@ def test_a_model_without_rates_keeps_real_time(tmp_path: Path) -> None:
     file.write_text('{"about": "nothing is known"}')
     found = python('found["clock"], found["time"] = torch.openreg.dry.clock(), timed(lambda: square @ square)', file)
     assert found["clock"] is None and found["time"] >= 0
+
+
+# Eight ranks, four on each host. The ring's bandwidth is the lesser of 0.5e11 within a host and four times 1e10 between two;
+# a step takes 0.1 ms within a host and 1 ms between two. A collective takes 10 ms besides.
+WORLD = """
+import torch.distributed as dist
+dist.init_process_group()
+host, pair = dist.new_group([0, 1, 2, 3]), dist.new_group([0, 4])
+many = torch.empty(8 * N, device=D)
+def waited():
+    work = dist.all_reduce(x, async_op=True)
+    half_square @ half_square
+    work.wait()
+    y.add_(1)
+def future():
+    done = dist.all_reduce(x, async_op=True).get_future()
+    half_square @ half_square
+    done.wait()
+    y.add_(1)
+calls = {
+    "all_reduce": lambda: dist.all_reduce(x),
+    "all_reduce host": lambda: dist.all_reduce(x, group=host),
+    "all_reduce pair": lambda: dist.all_reduce(x, group=pair),
+    "all_gather": lambda: dist.all_gather_into_tensor(many, x),
+    "all_gather list": lambda: dist.all_gather(list(many.chunk(8)), x),
+    "reduce_scatter": lambda: dist.reduce_scatter_tensor(x, many),
+    "broadcast": lambda: dist.broadcast(x, 0),
+    "all_to_all": lambda: dist.all_to_all_single(y, x),
+    "send": lambda: dist.send(x, 1),
+    "recv": lambda: dist.recv(x, 7),
+    "barrier": lambda: dist.barrier(),
+    "alone": lambda: dist.all_reduce(x, group=alone),
+    "waited": waited,
+    "future": future,
+}
+alone = dist.new_group([0])
+for name, call in calls.items():
+    torch.accelerator.synchronize()
+    before = torch.openreg.dry.clock()
+    call()
+    torch.accelerator.synchronize()
+    spent = torch.openreg.dry.clock().since(before)
+    found[name] = [spent.seconds * 1e3, spent.communication * 1e3, spent.exposed_communication * 1e3]
+"""
+WITHIN, BETWEEN = 0.5e11, 1e10
+STEPS = 6 * 0.1 + 1  # ms
+COLLECTIVES = {
+    "all_reduce": 10 + 2 * (by_bytes(4 * N, 4 * BETWEEN) + 3 * 0.1 + 1),  # a tree
+    "all_reduce host": 10 + 2 * (by_bytes(4 * N * 3 / 4, WITHIN) + 3 * 0.1),
+    "all_reduce pair": 10 + 2 * (by_bytes(4 * N / 2, BETWEEN) + 1),
+    "all_gather": 10 + by_bytes(4 * N * 7, 4 * BETWEEN) + STEPS,
+    "all_gather list": 10 + by_bytes(4 * N * 7, 4 * BETWEEN) + STEPS,
+    "reduce_scatter": 10 + by_bytes(4 * N * 7, 4 * BETWEEN) + STEPS,
+    "broadcast": 10 + by_bytes(4 * N * 7 / 8, 4 * BETWEEN) + STEPS,
+    "all_to_all": 10 + by_bytes(4 * N / 2, BETWEEN) + 1,
+    "send": 10 + by_bytes(4 * N, WITHIN) + 0.1,
+    "recv": 10 + by_bytes(4 * N, BETWEEN) + 1,
+    "barrier": 10 + 2 * (3 * 0.1 + 1),
+    "alone": 0,
+}
+
+
+def test_a_collective_takes_its_bytes_and_its_steps_at_the_models_rates(tmp_path: Path) -> None:
+    variables = {"OPENREG_DRY_WORLD": "8", "RANK": "0", "OPENREG_DEVICE_COUNT": "4"}
+    found = python(WORLD, model(tmp_path), **variables)
+    for name, seconds in COLLECTIVES.items():
+        assert found[name] == pytest.approx([seconds, seconds, seconds], rel=1e-4), name
+    # The product runs beside the collective, and the addition after it.
+    communication = COLLECTIVES["all_reduce"]
+    addition = by_bytes(2 * 4 * N) + LATENCY
+    expected = [communication + addition, communication, communication - PRODUCT / 4 - LATENCY]
+    for name in ("waited", "future"):
+        assert found[name] == pytest.approx(expected, rel=1e-4), name
 
 
 TRAINING = """

@@ -57,6 +57,12 @@ RATES = {  # what estimates of time are made of, with their units; see DeviceRat
     "attention_backward_efficiency": "",
     "host_bandwidth": "B/s",
     "peer_bandwidth": "B/s",
+    "peer_efficiency": "",
+    "network_bandwidth": "B/s",
+    "network_efficiency": "",
+    "peer_latency": "s",
+    "network_latency": "s",
+    "collective_latency": "s",
     "kernel_latency": "s",
     "launch_time": "s",
 }

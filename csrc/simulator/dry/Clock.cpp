@@ -82,10 +82,67 @@ struct StreamClock {
   StreamTotals totals;
 };
 
+struct Interval {
+  double begin, end;
+};
+using Intervals = std::vector<Interval>;
+
+// When a device worked.
+struct DeviceWork {
+  Intervals collectives, others;
+};
+
+// Sorts the intervals, and joins those that overlap.
+void join(Intervals& intervals) {
+  std::sort(intervals.begin(), intervals.end(), [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+  size_t last = 0;
+  for (size_t i = 1; i < intervals.size(); ++i) {
+    if (intervals[i].begin <= intervals[last].end) {
+      intervals[last].end = std::max(intervals[last].end, intervals[i].end);
+    } else {
+      intervals[++last] = intervals[i];
+    }
+  }
+  intervals.resize(std::min(intervals.size(), last + 1));
+}
+
+double length(const Intervals& intervals) {
+  double sum = 0;
+  for (const Interval& each : intervals) {
+    sum += each.end - each.begin;
+  }
+  return sum;
+}
+
+// How long collectives ran while nothing else did: the length of both together, less that of the others.
+double exposed(const DeviceWork& work) {
+  Intervals others = work.others, all = work.others;
+  all.insert(all.end(), work.collectives.begin(), work.collectives.end());
+  join(others);
+  join(all);
+  return length(all) - length(others);
+}
+
+// Takes the part before `time` out of the intervals.
+Intervals cut(Intervals& intervals, double time) {
+  Intervals before, after;
+  for (const Interval& each : intervals) {
+    if (each.begin < time) {
+      before.push_back({each.begin, std::min(each.end, time)});
+    }
+    if (each.end > time) {
+      after.push_back({std::max(each.begin, time), each.end});
+    }
+  }
+  intervals = std::move(after);
+  return before;
+}
+
 struct SimulatedClocks {
   DeviceRates rates;
   double host = 0;
   std::map<orStream_t, StreamClock> streams;
+  std::map<int, DeviceWork> devices; // after the time until which ClockTotals::exposed_communication counts
   std::map<const void*, double> events;
   ClockTotals totals;
 
@@ -125,6 +182,37 @@ std::pair<double, double ClockTotals::*> work_time(
       [](const auto& a, const auto& b) { return a.first < b.first; });
 }
 
+// The host launches work that takes `busy` seconds on its stream. A part of other work has been launched already.
+void run(SimulatedClocks& all, const orActivity& activity, double busy, bool is_part, bool is_collective) {
+  StreamClock& stream = all.stream(activity);
+  all.host += is_part ? 0 : all.rates.launch_time;
+  const double start = std::max({stream.end, stream.ready, all.host});
+  if (stream.has_worked) {
+    const double for_work = std::max(stream.ready - stream.end, 0.0);
+    stream.totals.idle_for_work += for_work;
+    stream.totals.idle_for_launch += start - stream.end - for_work;
+  }
+  stream.has_worked = true;
+  stream.end = start + busy;
+  stream.totals.busy += busy;
+  DeviceWork& device = all.devices[activity.device];
+  (is_collective ? device.collectives : device.others).push_back({start, stream.end});
+}
+
+void add_collective(const orActivity& activity, const std::vector<CollectiveWork>& works) {
+  const std::lock_guard lock(clock_mutex);
+  SimulatedClocks& all = clocks();
+  const double seconds = collective_time(works, all.rates.links);
+  run(all, activity, seconds, false, true);
+  all.totals.communication += seconds;
+  KernelTotals& kernel = all.totals.kernels[activity.name];
+  ++kernel.count;
+  kernel.seconds += seconds;
+  for (const CollectiveWork& each : works) {
+    kernel.bytes += each.bytes;
+  }
+}
+
 // Adds work with the thread's operands to the clock of its stream.
 void add_work(const orActivity& activity) {
   ThreadWork& thread = *mine;
@@ -147,21 +235,11 @@ void add_work(const orActivity& activity) {
   const CallCost cost = std::exchange(thread.cost, CallCost{.looks_up = thread.cost.looks_up});
   const std::lock_guard lock(clock_mutex);
   SimulatedClocks& all = clocks();
-  StreamClock& stream = all.stream(activity);
   const bool is_part = thread.is_one_launch && std::exchange(thread.was_launched, true);
   const double latency = is_part ? 0 : all.rates.kernel_latency;
-  all.host += is_part ? 0 : all.rates.launch_time;
-  const double start = std::max({stream.end, stream.ready, all.host});
-  if (stream.has_worked) {
-    const double for_work = std::max(stream.ready - stream.end, 0.0);
-    stream.totals.idle_for_work += for_work;
-    stream.totals.idle_for_launch += start - stream.end - for_work;
-  }
   const auto [seconds, limit] = work_time(all.rates, cost, bytes);
   const double busy = seconds + latency;
-  stream.has_worked = true;
-  stream.end = start + busy;
-  stream.totals.busy += busy;
+  run(all, activity, busy, is_part, false);
   ClockTotals& totals = all.totals;
   totals.*limit += seconds;
   totals.latency += latency;
@@ -178,7 +256,7 @@ void add_work(const orActivity& activity) {
            attributes.type == orMemoryTypeUnregistered;
   });
   if (waits) { // a copy from or to pageable memory
-    all.host = std::max(all.host, stream.end);
+    all.host = std::max(all.host, all.stream(activity).end);
   }
 }
 
@@ -218,6 +296,9 @@ void note_wait(const orActivity& activity) {
 void observe(const orActivity* activity, void*) {
   const bool ends = activity->phase != orActivityBegin;
   if (activity->kind == orActivityLaunch) {
+    if (const auto works = read_collective(*activity)) {
+      return add_collective(*activity, *works);
+    }
     mine->operands.clear();
     collect(*activity);
     add_work(*activity);
@@ -262,8 +343,15 @@ void start_clock(const DeviceRates& rates) {
 
 ClockTotals clock_totals() {
   const std::lock_guard lock(clock_mutex);
-  const SimulatedClocks& all = clocks();
+  SimulatedClocks& all = clocks();
+  double exposed_later = 0;
+  for (auto& [index, work] : all.devices) {
+    // No later work begins before the host's time, so that the sum until then is complete.
+    all.totals.exposed_communication += exposed({cut(work.collectives, all.host), cut(work.others, all.host)});
+    exposed_later += exposed(work);
+  }
   ClockTotals totals = all.totals;
+  totals.exposed_communication += exposed_later;
   totals.now = all.host;
   for (const auto& [handle, stream] : all.streams) {
     totals.now = std::max(totals.now, stream.end);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "runtime/OpenRegException.h"
+#include "simulator/dry/CollectiveCost.h"
 #include "simulator/dry/Cost.h"
 
 // Simulated time: an estimate of how long the work of a program in dry execution takes on the accelerator that the
@@ -17,10 +18,12 @@
 //   - The host has a clock too. Each kernel, copy and fill costs it the time of a launch, and starts no earlier than its
 //     launch. Functions that wait for the device move the host's clock. Nothing else does: Python and the computations
 //     of the host take no time.
+//   - A collective of a simulated world takes the time of CollectiveCost.h on its stream. What no other work of the device
+//     hides is exposed.
 //   - A record of an event keeps the time of its stream. From then on orEventElapsedTime() knows simulated time only.
 //
 // Rule: the program's calls are observed (openreg_activity.h), in the order of the program. All threads of the program
-// count as one. Collectives and replays of graphs take no time.
+// count as one. Replays of graphs, and collectives with other processes, take no time.
 namespace at::openreg {
 
 // What the device reaches. Times are in seconds.
@@ -30,9 +33,10 @@ struct DeviceRates {
   std::array<double, kKernelClasses> flop_efficiency{}; // the share of the peak that kernels reach
   double memory_bandwidth = 0;                          // bytes per second that kernels reach
   double host_bandwidth = 0;                            // between the host's memory and the device
-  double peer_bandwidth = 0;                            // between two devices
+  double peer_bandwidth = 0;                            // between two devices, in copies
   double kernel_latency = 0;                            // of a kernel, besides its work
   double launch_time = 0;                               // of the host, for each kernel
+  LinkRates links;                                      // of collectives
 };
 
 // Dry execution must have started. Lasts until the process ends.
@@ -53,7 +57,9 @@ struct StreamTotals {
 };
 struct ClockTotals {
   double now = 0;                                        // when the host and all streams are done with all work so far
-  double compute = 0, memory = 0, link = 0, latency = 0; // what bounds the kernels; the sum is that of `busy`
+  double compute = 0, memory = 0, link = 0, latency = 0; // what bounds the kernels
+  double communication = 0;                              // collectives; the sum of the five is that of `busy`
+  double exposed_communication = 0;                      // while the device did nothing else
   double flops = 0;
   double peak_seconds = 0; // of the same operations at the peak of their precision
   std::map<std::string, KernelTotals> kernels;

@@ -3,15 +3,63 @@
 #include <ATen/core/Tensor.h>
 #include <openreg_dry.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
+#include <numeric>
+#include <utility>
 
+#include "distributed/CollectiveCall.h"
 #include "distributed/CollectiveEngine.h"
 #include "distributed/InterpreterUse.h"
+#include "simulator/dry/CollectiveCost.h"
 #include "simulator/dry/Undecided.h"
+#include "simulator/transport/FaultyEngine.h"
 
 namespace c10d::openreg {
 namespace {
+
+using at::openreg::CollectiveKind;
+using at::openreg::CollectiveWork;
+
+int world_ranks_of_host = 1;
+std::vector<int> next_ranks; // guarded by Python's interpreter lock, as the making of groups is
+
+// The host of each rank of a new group.
+std::vector<int> hosts_of_next_group(int size) {
+  std::vector<int> hosts = std::exchange(next_ranks, {});
+  if (hosts.size() != static_cast<size_t>(size)) {
+    hosts.resize(static_cast<size_t>(size));
+    std::iota(hosts.begin(), hosts.end(), 0);
+  }
+  for (int& each : hosts) {
+    each /= world_ranks_of_host;
+  }
+  return hosts;
+}
+
+size_t bytes_of(const std::vector<at::Tensor>& tensors) {
+  return std::accumulate(tensors.begin(), tensors.end(), size_t{0}, [](size_t sum, const at::Tensor& tensor) {
+    return sum + tensor.nbytes();
+  });
+}
+
+CollectiveKind kind_of(Verb verb) {
+  switch (verb) {
+    case Verb::allreduce:
+    case Verb::barrier:
+      return CollectiveKind::all_reduce;
+    case Verb::alltoall:
+    case Verb::gather:
+    case Verb::scatter:
+      return CollectiveKind::exchange;
+    case Verb::send:
+    case Verb::recv:
+      return CollectiveKind::message;
+    default:
+      return CollectiveKind::ring;
+  }
+}
 
 orContents contents_of(const at::Tensor& bytes) {
   return orDryContents(orGetDevicePointer(bytes.data_ptr()), bytes.nbytes());
@@ -20,7 +68,24 @@ orContents contents_of(const at::Tensor& bytes) {
 // Answers a request as if each of the other ranks had the same data as this one.
 class DryEngine final : public CollectiveEngine {
  public:
-  explicit DryEngine(int rank) : rank_(static_cast<size_t>(rank)) {}
+  explicit DryEngine(const Ranks& ranks)
+      : rank_(static_cast<size_t>(ranks.rank)), hosts_(hosts_of_next_group(ranks.size)) {}
+
+  // What the request moves, for estimates of time.
+  CollectiveWork work_of(const CollectiveRequest& request) const {
+    const size_t bytes = std::max(bytes_of(request.inputs), bytes_of(request.outputs));
+    const CollectiveKind kind = kind_of(request.verb);
+    int hosts = 0;
+    if (kind == CollectiveKind::message) {
+      const size_t peer = request.root < 0 ? rank_ : static_cast<size_t>(request.root); // recv from any rank: no peer
+      hosts = hosts_[rank_] == hosts_[peer] ? 1 : 2;
+    } else {
+      std::vector<int> all = hosts_;
+      std::sort(all.begin(), all.end());
+      hosts = static_cast<int>(std::unique(all.begin(), all.end()) - all.begin());
+    }
+    return {kind, static_cast<double>(bytes), static_cast<int>(hosts_.size()), hosts};
+  }
 
   void start(std::shared_ptr<CollectiveRequest> request, Done done) override {
     for (size_t i = 0; i < request->outputs.size(); ++i) {
@@ -30,10 +95,16 @@ class DryEngine final : public CollectiveEngine {
     done(nullptr);
   }
 
+  // So streams wait for collectives, as on CUDA, and the host does not: simulated time shows what overlaps.
+  bool completes_at_once() const override {
+    return true;
+  }
+
   void abort() override {}
 
  private:
   const size_t rank_;
+  const std::vector<int> hosts_; // of each rank
 
   // What output number `index` gets: from every rank (all_gather), for this rank (scatter and reduce_scatter), or from
   // and for each rank (all_to_all). Null: only another rank has it.
@@ -59,12 +130,35 @@ class DryEngine final : public CollectiveEngine {
   }
 };
 
+// Called before the launch, so that the requests are still there.
+std::optional<std::vector<CollectiveWork>> read_collective(const orActivity& launch) {
+  if (launch.operands != &RequestChain::visit) {
+    return std::nullopt;
+  }
+  const auto* const chain = static_cast<const RequestChain*>(launch.data);
+  const auto* const engine = dynamic_cast<const DryEngine*>(&without_faults(*chain->call->group->engine));
+  if (engine == nullptr) {
+    return std::nullopt;
+  }
+  std::vector<CollectiveWork> works;
+  for (const auto& request : chain->requests) {
+    works.push_back(engine->work_of(*request));
+  }
+  return works;
+}
+
 } // namespace
 
-void start_dry_world() {
+void start_dry_world(int ranks_of_host) {
+  world_ranks_of_host = ranks_of_host;
   at::openreg::answer_collectives();
+  at::openreg::set_collective_reader(&read_collective);
   set_engine_maker(
-      [](const Ranks& ranks) -> std::shared_ptr<CollectiveEngine> { return std::make_shared<DryEngine>(ranks.rank); });
+      [](const Ranks& ranks) -> std::shared_ptr<CollectiveEngine> { return std::make_shared<DryEngine>(ranks); });
+}
+
+void set_ranks_of_next_group(std::vector<int> ranks) {
+  next_ranks = std::move(ranks);
 }
 
 } // namespace c10d::openreg

@@ -1,8 +1,9 @@
+#include "simulator/transport/FaultyEngine.h"
+
 #include <openreg_faults.h>
 
 #include <utility>
 
-#include "distributed/CollectiveEngine.h"
 #include "runtime/OpenRegException.h"
 
 // The faults of messages (openreg_faults.h): each request passes them before the group's engine starts it.
@@ -32,8 +33,16 @@ class FaultyEngine final : public CollectiveEngine {
     }
   }
 
+  bool completes_at_once() const override {
+    return engine_->completes_at_once();
+  }
+
   void abort() override {
     engine_->abort();
+  }
+
+  const CollectiveEngine& engine() const {
+    return *engine_;
   }
 
  private:
@@ -48,4 +57,10 @@ const bool faults_are_registered = [] {
 }();
 
 } // namespace
+
+const CollectiveEngine& without_faults(const CollectiveEngine& engine) {
+  const auto* const faulty = dynamic_cast<const FaultyEngine*>(&engine);
+  return faulty != nullptr ? faulty->engine() : engine;
+}
+
 } // namespace c10d::openreg

@@ -28,6 +28,7 @@ void start_dry(size_t limit) {
 }
 
 // `peaks`: the operations per second of each dtype; None is TensorFloat-32. `efficiencies`: in the order of KernelClass.
+// `links`: in the order of LinkRates.
 void start_clock(
     const std::vector<std::pair<std::optional<at::ScalarType>, double>>& peaks,
     const std::array<double, at::openreg::kKernelClasses>& efficiencies,
@@ -35,7 +36,8 @@ void start_clock(
     double host_bandwidth,
     double peer_bandwidth,
     double kernel_latency,
-    double launch_time) {
+    double launch_time,
+    const std::array<double, 5>& links) {
   at::openreg::DeviceRates rates;
   for (const auto& [dtype, flops] : peaks) {
     rates.peak_flops[dtype ? static_cast<size_t>(*dtype) : at::openreg::kTensorFloat32] = flops;
@@ -46,6 +48,7 @@ void start_clock(
   rates.peer_bandwidth = peer_bandwidth;
   rates.kernel_latency = kernel_latency;
   rates.launch_time = launch_time;
+  rates.links = {links[0], links[1], links[2], links[3], links[4]};
   at::openreg::start_clock(rates);
 }
 
@@ -65,6 +68,8 @@ py::dict clock_totals() {
   found["memory"] = totals.memory;
   found["link"] = totals.link;
   found["latency"] = totals.latency;
+  found["communication"] = totals.communication;
+  found["exposed_communication"] = totals.exposed_communication;
   found["flops"] = totals.flops;
   found["peak_seconds"] = totals.peak_seconds;
   found["kernels"] = kernels;
@@ -78,6 +83,7 @@ void add_dry(py::module_& module) {
   module.def("_dry_assume_at", wrap_pybind_function(&at::openreg::assume_at));
   module.def("_dry_assume", wrap_pybind_function(&at::openreg::assume));
   module.def("_dry_start_world", wrap_pybind_function(&c10d::openreg::start_dry_world));
+  module.def("_dry_set_ranks_of_next_group", wrap_pybind_function(&c10d::openreg::set_ranks_of_next_group));
   module.def("_dry_set_matmul_workspace", wrap_pybind_function(&at::openreg::set_matmul_workspace));
   module.def("_dry_start_clock", wrap_pybind_function(&start_clock));
   module.def("_dry_clock", wrap_pybind_function(&clock_totals));

@@ -12,6 +12,14 @@ from torch_openreg import _page
 
 KERNELS = 10  # how many kernels are printed
 # Measured on published results that the rates do not use: see the page will-it-fit.md of the book.
+# What the time of the kernels consists of: names in the report, and words for readers.
+_BOUNDS = {
+    "compute": "compute",
+    "memory": "memory",
+    "link": "copies over a link",
+    "communication": "collectives",
+    "latency": "latency of kernels",
+}
 ERROR = "an estimate: -35 % to +65 % on 16 published results, within 18 % on 12 of them"
 
 
@@ -30,7 +38,7 @@ def estimate(time: Mapping[str, Any] | None) -> dict[str, Any]:
     busiest = max(
         streams, key=lambda each: each[1], default=(0, 0, 0, 0)
     )  # device, busy, idle_for_launch, idle_for_work
-    busy = sum(part[each] for each in ("compute", "memory", "link", "latency"))
+    busy = sum(part[each] for each in _BOUNDS)
     kernels = sorted(part["kernels"].items(), key=lambda each: -each[1][1])
     return {
         "seconds": whole["seconds"],
@@ -38,10 +46,12 @@ def estimate(time: Mapping[str, Any] | None) -> dict[str, Any]:
         "time": {
             "is_estimate": True,
             "steps": len(steps),
-            "bound_by": {each: part[each] / busy for each in ("compute", "memory", "link", "latency")} if busy else {},
+            "bound_by": {each: part[each] / busy for each in _BOUNDS} if busy else {},
             "busy": busiest[1] / seconds if seconds else 0.0,
             "idle_for_launch": busiest[2] / seconds if seconds else 0.0,
             "idle_for_work": busiest[3] / seconds if seconds else 0.0,
+            "communication": part["communication"] / seconds if seconds else 0.0,
+            "exposed_communication": part["exposed_communication"] / seconds if seconds else 0.0,
             "streams": [
                 {
                     "device": device,
@@ -72,14 +82,17 @@ def span(seconds: float) -> str:
 def _rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
     time = answer["time"]
     step = f"{span(answer['step_seconds'])}, the median of {time['steps']}" if time["steps"] else "fewer than two steps"
-    bounds = {"compute": "compute", "memory": "memory", "link": "copies over a link", "latency": "latency of kernels"}
-    bound = ", ".join(f"{share:.0%} {bounds[name]}" for name, share in time["bound_by"].items() if share >= 0.005)
+    bound = ", ".join(f"{share:.0%} {_BOUNDS[name]}" for name, share in time["bound_by"].items() if share >= 0.005)
+    hidden = (
+        f"{time['communication']:.0%} of the time; {time['exposed_communication']:.0%} while nothing else ran (exposed)"
+    )
     return [
         ("step", step),
         ("script", span(answer["seconds"])),
         ("utilization", f"{time['utilization']:.1%} of the peak (MFU; recomputed activations count)"),
         ("busiest stream", f"{time['busy']:.0%} busy"),
         ("idle", f"{time['idle_for_launch']:.0%} for launches, {time['idle_for_work']:.0%} for other streams"),
+        *([("collectives", hidden)] if time["communication"] else []),
         ("kernels' time", bound or "none"),
     ]
 

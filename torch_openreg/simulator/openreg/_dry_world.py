@@ -59,7 +59,7 @@ def start(size: int, rank: int) -> None:
     # The group stands for gloo, which refuses the device's tensors.
     devices = [each for each in dist.Backend.backend_capability[dist.Backend.FAKE] if each != device_type]
     dist.Backend.register_backend(dist.Backend.FAKE, make_fake, extended_api=True, devices=devices)
-    _C._dry_start_world()  # type: ignore[attr-defined]
+    _C._dry_start_world(local_size)  # type: ignore[attr-defined]
     _upstream.apply(rows.WORLD)
     when_imported(
         [
@@ -81,6 +81,7 @@ def make_group(
     original: Callable[..., Any], size: int, rank: int, ranks: list[int], backend: str, *args: Any, **kwargs: Any
 ) -> Any:
     """As PyTorch's function, with the group ``fake`` for the devices that have gloo. The group keeps its own name."""
+    _C._dry_set_ranks_of_next_group(list(ranks))  # type: ignore[attr-defined]
     asked = distributed_c10d.BackendConfig(dist.Backend(backend))
     devices = asked.get_device_backend_map()
     if dist.Backend.GLOO not in devices.values():
@@ -119,6 +120,8 @@ def register_backend(
 def split_group(original: Callable[..., Any], parent: dist.ProcessGroup, ranks: Sequence[int], **kwargs: Any) -> Any:
     """As PyTorch's method. The new group has a new group ``fake`` for the CPU: such a group cannot be split."""
     cpu = torch.device("cpu")
+    of_world = dist.get_process_group_ranks(parent)
+    _C._dry_set_ranks_of_next_group([of_world[each] for each in ranks])  # type: ignore[attr-defined]
     devices = kwargs.pop("device_types", None) or parent._device_types
     group = original(parent, ranks, device_types=[each for each in devices if each != cpu], **kwargs)
     if group is not None and cpu in devices:

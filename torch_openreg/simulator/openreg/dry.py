@@ -76,6 +76,10 @@ class Clock(NamedTuple):
     """Of the copies between the host and a device, or between devices."""
     latency: float
     """What all kernels take besides their work."""
+    communication: float
+    """Of the collectives of a simulated world."""
+    exposed_communication: float
+    """In which collectives ran, and the device did nothing else."""
     flops: float
     """Floating-point operations of matrix products, convolutions and attention."""
     peak_seconds: float
@@ -109,6 +113,8 @@ class Clock(NamedTuple):
             self.memory - earlier.memory,
             self.link - earlier.link,
             self.latency - earlier.latency,
+            self.communication - earlier.communication,
+            self.exposed_communication - earlier.exposed_communication,
             self.flops - earlier.flops,
             self.peak_seconds - earlier.peak_seconds,
             kernels,
@@ -145,6 +151,13 @@ def _start_clock(rates: dict[str, float]) -> None:
         rates["peer_bandwidth"],
         rates["kernel_latency"],
         rates["launch_time"],
+        [
+            rates["peer_bandwidth"] * rates["peer_efficiency"],
+            rates["network_bandwidth"] * rates["network_efficiency"],
+            rates["peer_latency"],
+            rates["network_latency"],
+            rates["collective_latency"],
+        ],
     )
     _running = True
 
