@@ -38,7 +38,7 @@ TESTS = (
     *(f"runtime/test_{area}.py" for area in ("device_module", "dlpack", "generator", "memory_limits")),
     *(f"runtime/test_{area}.py" for area in ("serialization", "storage", "streams_events")),
 )
-PATHS = ("-o", "pythonpath=tests/support tests/tools")  # as in pyproject.toml, which is not there
+PATHS = ("-o", "pythonpath=tests/support tests/tools")  # those of pyproject.toml, which is not there
 FIRST = "import torch; print(torch.ones(2, device='openreg'))"
 ONES = "tensor([1., 1.], device='openreg:0')\n"
 # With TORCH_OPENREG_AS=cuda, the device "cuda" must work in a CPU build of PyTorch, and in a build with CUDA.

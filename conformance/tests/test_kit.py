@@ -287,7 +287,7 @@ def test_a_device_that_takes_more_mixes_fails_and_one_that_takes_fewer_is_noted(
     places: str, answer: str, result: str, said: str, found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = dict(mixes.oracle(*mixes.QUICK)["add.Tensor"])
-    monkeypatch.setattr(mixes, "_outcomes", lambda name, device: answers)
+    monkeypatch.setattr(mixes, "outcomes", lambda name, device: answers)
     assert mixes.run("operators/devices/add.Tensor", "meta") == "12 placements"
     answers[places] = answer
     legend = "(D, S: on the device; C, s: on the CPU; S, s: 0-dim)"

@@ -96,7 +96,7 @@ def _call(op: Any, places: Iterable[str], device: str, dtype: torch.dtype) -> st
     return ""
 
 
-def _outcomes(name: str, device: str) -> dict[str, str] | None:
+def outcomes(name: str, device: str) -> dict[str, str] | None:
     """The error, or the empty string, for each placement of the tensors.
 
     None if ``name`` has fewer than two tensors, or if no call of it works with all tensors on one device.
@@ -120,9 +120,9 @@ def _outcomes(name: str, device: str) -> dict[str, str] | None:
     return {places: _call(op, places, device, dtype) for places in placements if set(places) & set("DS")}
 
 
-def _says(outcomes: dict[str, str] | None) -> bool:
-    """Whether a meta function gave the outcomes. Without one, PyTorch's errors are about the meta device itself."""
-    return outcomes is not None and not any("Meta" in error or "meta tensor" in error for error in outcomes.values())
+def _says(answers: dict[str, str] | None) -> bool:
+    """Whether a meta function gave the answers. Without one, PyTorch's errors are about the meta device itself."""
+    return answers is not None and not any("Meta" in error or "meta tensor" in error for error in answers.values())
 
 
 @functools.cache
@@ -155,7 +155,7 @@ def run(name: str, device: str) -> str:
         raise NotOffered("the device is the CPU, so there is no second device to mix with the CPU")
     operator = name.removeprefix(PREFIX)
     expected = (oracle(*QUICK) if operator in QUICK else oracle())[operator]
-    actual = _outcomes(operator, device)
+    actual = outcomes(operator, device)
     if actual is None:
         raise NotOffered(f"{operator}: no call of it works on the device")
     for places, answer in expected.items():
@@ -170,5 +170,5 @@ def run(name: str, device: str) -> str:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    found = {name: _outcomes(name, "meta") for name in sys.argv[1:] or unchecked_operators()}
-    print(json.dumps({name: outcomes for name, outcomes in found.items() if _says(outcomes)}))
+    found = {name: outcomes(name, "meta") for name in sys.argv[1:] or unchecked_operators()}
+    print(json.dumps({name: answers for name, answers in found.items() if _says(answers)}))

@@ -1,7 +1,7 @@
 """Tensors of two devices in every operator: accepted where CUDA accepts them, refused in CUDA's words.
 
 What CUDA does is taken from PyTorch, not from this backend: its code generator says what the wrapper of an operator
-checks, its meta functions what TensorIterator and structured kernels check (mixed_devices_oracle.py). If neither can
+checks, its meta functions what TensorIterator and structured kernels check (torch_conformance.mixes). If neither can
 tell, an operator is compared with another one that has the same check in CUDA's source, or with the errors in CUDA's
 source. The operator's row of csrc/aten/device_rules.yaml names that source.
 """
@@ -9,22 +9,18 @@ source. The operator's row of csrc/aten/device_rules.yaml names that source.
 from __future__ import annotations
 
 import functools
-import json
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import mixed_devices_oracle
-import programs
 import pytest
 import torch
 import torchgen
 import yaml
 from comparison import DEVICE_0, DEVICE_1, KIND, PRELUDE, assert_same
-from mixed_devices_oracle import overload
 from torch import Tensor
+from torch_conformance import mixes
 from torchgen.api.types import DispatcherSignature, NativeSignature
 from torchgen.gen import ParsedYaml, parse_native_yaml
 from torchgen.model import DeviceCheckType, DispatchKey, NativeFunction
@@ -104,6 +100,12 @@ def some_value(type_: Any, tensor: Callable[[], Tensor]) -> Any:
     if type_.kind() == "ListType":
         return [some_value(type_.getElementType(), tensor) for _ in range(2)]
     return PLAIN.get(type_.kind())
+
+
+def overload(name: str) -> torch._ops.OpOverload:
+    """``"add.Tensor"`` -> ``torch.ops.aten.add.Tensor``."""
+    base, _, which = name.partition(".")
+    return getattr(getattr(torch.ops.aten, base), which or "default")
 
 
 def call(f: NativeFunction, tensor_of: Callable[[str], Tensor]) -> None:
@@ -227,21 +229,9 @@ def test_what_cuda_checks_and_pytorch_composes_here_is_refused_by_its_parts() ->
 # ---- Operators whose devices the kernel checks: the table ------------------------------------------------------------
 
 
-@functools.cache
-def oracle() -> dict[str, dict[str, str] | None]:
-    """PyTorch's answers for the operators of the table, with its meta device in the place of ours."""
-    script = Path(mixed_devices_oracle.__file__)
-    # A new interpreter: mixed_devices_oracle.py must be there before torch is imported.
-    variables = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    result = programs.run(sys.executable, script, *RULES, new_interpreter=True, status=0, **variables)
-    return json.loads(result.stdout)
-
-
-def has_oracle(name: str) -> bool:
-    # An operator without a meta function has no meta kernel (error: "Meta"). The exception is an in-place operator:
-    # its meta kernel then checks only whether the output is a meta tensor (error: "meta tensor").
-    answers = oracle()[name]
-    return answers is not None and not any("Meta" in a or "meta tensor" in a for a in answers.values())
+def oracle() -> dict[str, dict[str, str]]:
+    """PyTorch's answers for those operators of the table that have a meta function."""
+    return mixes.oracle(*RULES)
 
 
 ADDCMUL = f"CPU Scalar support for {{}} argument is not supported when calling addcmul on {KIND} tensors."
@@ -252,19 +242,19 @@ def answer_of_the_kernel(name: str, places: str) -> str:
     """What CUDA's kernel answers to a call that the meta function accepts: native/cuda/PointwiseOpsKernel.cu."""
     if name in ("addcmul", "addcmul_", "addcmul.out") and "s" in places[:2]:
         return "RuntimeError: " + (ADDCMUL.format("self") if places[0] == "s" else ADDCMUL.format("tensor1") + SWAP)
-    return "ok"
+    return ""
 
 
 def differences(name: str, expected: dict[str, str]) -> list[str]:
     """Placements of the tensors of ``name`` at which the device does not do what is expected."""
-    actual = mixed_devices_oracle.outcomes(name, DEVICE_0)
+    actual = mixes.outcomes(name, DEVICE_0)
     if actual is None:
         return [f"{name}: no call of it works"]
     wrong = []
     for places, answer in expected.items():
-        if expected[places.translate(str.maketrans("Cs", "DS"))] != "ok":
+        if expected[places.translate(str.maketrans("Cs", "DS"))]:
             continue  # the call would fail on one device too, and either error may come first
-        answer = answer_of_the_kernel(name, places) if answer == "ok" else answer.replace("meta", DEVICE_0)
+        answer = answer_of_the_kernel(name, places) if not answer else answer.replace("meta", DEVICE_0)
         if actual[places] != answer:
             wrong.append(f"{name}, tensors at {places}: {actual[places]}, not: {answer}")
     return wrong
@@ -272,9 +262,8 @@ def differences(name: str, expected: dict[str, str]) -> list[str]:
 
 @pytest.mark.slow
 def test_the_device_accepts_and_refuses_what_pytorchs_own_meta_functions_do() -> None:
-    known = [name for name in RULES if has_oracle(name)]
-    assert len(known) > 190, "PyTorch's meta functions were not asked"
-    wrong = [line for name in known for line in differences(name, oracle()[name])]
+    assert len(oracle()) > 190, "PyTorch's meta functions were not asked"
+    wrong = [line for name, answers in oracle().items() for line in differences(name, answers)]
     assert not wrong, "\n".join(wrong)
 
 
@@ -562,7 +551,7 @@ INTERNAL = {
 
 
 def test_every_row_of_the_table_is_tested_and_gives_a_reason() -> None:
-    tested = {n for n in RULES if has_oracle(n)} | set(SPECIAL) | {n for names in AS.values() for n in names} | INTERNAL
+    tested = set(oracle()) | set(SPECIAL) | {n for names in AS.values() for n in names} | INTERNAL
     assert set(RULES) - tested == set()
     for row in TABLE:
         assert set(row) - {"argument"} == {"rule", "reason", "operators"}
