@@ -106,9 +106,7 @@ def test_drawing_on_the_device_leaves_the_cpus_generator_alone(name: str) -> Non
 def test_a_generator_of_the_cpu_is_refused_on_the_device(draw: Draw) -> None:
     cpu = torch.Generator().manual_seed(3)
     before = cpu.get_state()
-    with pytest.raises(
-        RuntimeError, match=f"^Expected a '{DEVICE}' (device type for generator|generator device) but found 'cpu'"
-    ):
+    with pytest.raises(RuntimeError, match=f"^Expected a '{DEVICE}' device type for generator but found 'cpu'$"):
         draw(DEVICE, cpu)
     assert torch.equal(cpu.get_state(), before)
 
