@@ -75,21 +75,6 @@ def test_the_accelerators_deprecated_names_still_work() -> None:
         assert accelerator.current_device_idx() == 0
 
 
-def test_the_accelerators_streams_are_the_devices() -> None:
-    stream = torch.Stream()
-    assert stream.device == torch.device(DEVICE_0)
-    before = accelerator.current_stream()
-    with stream:
-        assert accelerator.current_stream() == MODULE.current_stream() == stream
-    accelerator.set_stream(stream)
-    assert accelerator.current_stream() == stream
-    accelerator.set_stream(before)
-    assert accelerator.current_stream() == before
-    with torch.Stream(device=1):
-        assert accelerator.current_device_index() == 1
-    assert accelerator.current_device_index() == 0
-
-
 def test_the_accelerator_waits_for_a_given_device_or_for_the_current_one() -> None:
     event = torch.Event()
     event.record(torch.Stream(device=1))

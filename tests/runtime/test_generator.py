@@ -289,18 +289,6 @@ def test_an_offset_is_refused() -> None:
             call()
 
 
-def test_rng_states_of_the_module() -> None:
-    state = MODULE.get_rng_state()
-    all_states = MODULE.get_rng_state_all()
-    assert len(all_states) == MODULE.device_count()
-    assert torch.equal(all_states[MODULE.current_device()], state)
-    expected = torch.randn(3, device=DEVICE).tolist()
-    MODULE.set_rng_state(state)
-    assert torch.randn(3, device=DEVICE).tolist() == expected
-    MODULE.set_rng_state_all(all_states)
-    assert torch.randn(3, device=DEVICE).tolist() == expected
-
-
 def test_fork_rng_restores_the_cpu_and_every_device() -> None:
     torch.manual_seed(9)
     cpu, devices = torch.get_rng_state(), MODULE.get_rng_state_all()

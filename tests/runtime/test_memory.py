@@ -169,13 +169,20 @@ def test_the_sanitizers_callbacks_see_allocations_and_frees() -> None:
 
 
 def test_the_device_module_and_torch_accelerator_give_the_same_figures() -> None:
-    a = torch.empty(MIB, dtype=torch.uint8, device=DEVICE)
-    assert MODULE.memory_allocated() == torch.accelerator.memory_allocated()
-    assert MODULE.memory_reserved() == torch.accelerator.memory_reserved()
-    assert MODULE.max_memory_allocated() == torch.accelerator.max_memory_allocated()
-    assert MODULE.memory_stats()["allocated_bytes.all.current"] == torch.accelerator.memory_allocated()
+    accelerator = torch.accelerator
+    for index in range(MODULE.device_count()):
+        a = torch.empty(MIB, dtype=torch.uint8, device=f"{DEVICE}:{index}")
+        a = a[: MIB // 2].clone()  # the peak is higher than the memory in use
+        assert MODULE.memory_allocated(index) == accelerator.memory_allocated(index)
+        assert MODULE.max_memory_allocated(index) == accelerator.max_memory_allocated(index)
+        assert MODULE.memory_reserved(index) == accelerator.memory_reserved(index)
+        assert MODULE.max_memory_reserved(index) == accelerator.max_memory_reserved(index)
+        assert MODULE.mem_get_info(index) == accelerator.get_memory_info(index)
+        assert MODULE.memory_stats(index)["allocated_bytes.all.current"] == accelerator.memory_allocated(index)
+        MODULE.reset_peak_memory_stats(index)
+        assert MODULE.max_memory_allocated(index) == MODULE.memory_allocated(index)
     MODULE.empty_cache()
-    assert_same(a.zero_(), torch.zeros(MIB, dtype=torch.uint8))
+    assert_same(a.zero_(), torch.zeros(MIB // 2, dtype=torch.uint8))
     del a
 
 

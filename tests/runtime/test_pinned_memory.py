@@ -36,8 +36,8 @@ def test_what_is_pinned_says_so() -> None:
     assert not ordinary.is_pinned()
     assert copy.is_pinned() and copy.equal(ordinary) and copy.device.type == "cpu"
     assert copy[3:].is_pinned() and copy.untyped_storage().is_pinned()
-    assert copy.pin_memory().data_ptr() == copy.data_ptr()
-    assert torch.zeros(3, pin_memory=True).is_pinned()
+    assert copy.pin_memory() is copy
+    assert torch.zeros(3, pin_memory=True).is_pinned() and torch.empty(3, pin_memory=True).is_pinned()
     assert copy.to(DEVICE).to("cpu").is_pinned() is False
 
 

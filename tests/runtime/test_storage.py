@@ -149,15 +149,6 @@ def test_a_legacy_storage_type_makes_no_storage_over_host_memory() -> None:
         MODULE.FloatStorage._new_shared_filename(b"", b"", 0)
 
 
-def test_legacy_tensor_types() -> None:
-    tensor = MODULE.FloatTensor([1.0, 2.0])
-    assert tensor.type() == f"torch.{DEVICE}.FloatTensor"
-    assert isinstance(tensor, MODULE.FloatTensor)
-    assert not isinstance(tensor.cpu(), MODULE.FloatTensor)
-    assert_same(torch.arange(2).type(f"torch.{DEVICE}.DoubleTensor"), torch.arange(2.0, dtype=torch.double))
-    assert MODULE.HalfTensor(2, 3).shape == (2, 3)
-
-
 def test_a_slice_shares_the_memory_and_keeps_it() -> None:
     storage = storage_of(1, 2, 3, 4)
     part = storage[1:3]
@@ -219,21 +210,3 @@ def test_is_shared_says_what_cuda_says() -> None:
     assert torch.zeros(2, device=DEVICE).is_shared()
     a = torch.zeros(2, device=DEVICE)
     assert a.share_memory_() is a
-
-
-def test_pinned_memory_is_made_and_recognised() -> None:
-    for pinned in (torch.empty(4, pin_memory=True), torch.arange(4.0).pin_memory(), torch.zeros(4, pin_memory=True)):
-        assert pinned.is_pinned()
-        assert pinned.device.type == "cpu"
-        assert pinned[1:].is_pinned()
-    assert not torch.zeros(4).is_pinned()
-    again = torch.arange(4.0).pin_memory()
-    assert again.pin_memory() is again
-    assert_same(again, torch.arange(4.0), device="cpu")
-
-
-def test_empty_host_cache_does_not_crash() -> None:
-    pinned = torch.empty(1 << 16, pin_memory=True)
-    del pinned
-    torch.accelerator.empty_host_cache()
-    assert torch.empty(1 << 16, pin_memory=True).is_pinned()

@@ -32,9 +32,10 @@ def is_current(stream: torch.Stream) -> bool:
 
 
 def test_the_default_stream_is_current_at_first() -> None:
-    assert MODULE.current_stream() == MODULE.default_stream()
-    assert is_current(torch.accelerator.current_stream())
-    assert MODULE.current_stream().device == torch.device(DEVICE_0)
+    for index in range(MODULE.device_count()):
+        assert MODULE.current_stream(index) == MODULE.default_stream(index)
+        assert MODULE.current_stream(index).stream_id == torch.accelerator.current_stream(index).stream_id
+        assert MODULE.current_stream(index).device == torch.device(DEVICE, index)
 
 
 def test_a_new_stream_is_another_one_and_idle() -> None:
@@ -97,15 +98,15 @@ def test_the_context_is_restored_when_an_error_leaves_it() -> None:
 
 @TWO_DEVICES
 def test_the_stream_of_another_device_makes_that_device_current() -> None:
-    stream = MODULE.Stream(device=1)
-    first = MODULE.current_stream(0)
-    with MODULE.stream(stream):
-        assert MODULE.current_device() == 1
-        assert MODULE.current_stream() == stream
-        assert MODULE.current_stream(0) == first
-        assert torch.ones(1, device=DEVICE).device == torch.device(DEVICE_1)
-    assert MODULE.current_device() == 0
-    assert MODULE.current_stream(1) == MODULE.default_stream(1)
+    first, stream, generic = MODULE.current_stream(0), MODULE.Stream(device=1), torch.Stream(device=1)
+    for context, chosen in ((MODULE.stream(stream), stream), (generic, generic)):
+        with context:
+            assert MODULE.current_device() == torch.accelerator.current_device_index() == 1
+            assert is_current(chosen)
+            assert MODULE.current_stream(0) == first
+            assert torch.ones(1, device=DEVICE).device == torch.device(DEVICE_1)
+        assert MODULE.current_device() == 0
+        assert MODULE.current_stream(1) == MODULE.default_stream(1)
 
 
 def test_set_stream_lasts() -> None:
