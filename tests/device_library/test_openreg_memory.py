@@ -24,6 +24,7 @@ from openreg_c import (
     upload,
 )
 from openreg_process import error_of, output_of, raises
+from programs import resident
 
 pytestmark = pytest.mark.usefixtures("clean_device")
 
@@ -47,9 +48,6 @@ def test_allocating_nothing_gives_null_and_freeing_null_is_fine() -> None:
 
 
 def test_freed_memory_goes_back_to_the_system() -> None:
-    def resident() -> int:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
-
     pointer = malloc(64 * MIB)
     before = resident()
     call("orMemset", pointer, 1, 64 * MIB)

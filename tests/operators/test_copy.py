@@ -194,6 +194,7 @@ def test_printing_shows_the_values_and_the_device() -> None:
         == f"tensor([1., 1.], device='{DEVICE_0}', requires_grad=True)"
     )
     assert repr(torch.empty(0, device=DEVICE)) == f"tensor([], device='{DEVICE_0}')"
+    assert f"{torch.tensor(1.5, device=DEVICE):.2f}" == "1.50"
     large = torch.arange(2000.0)
     assert str(large.to(DEVICE)) == str(large)[:-1] + f", device='{DEVICE_0}')"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -253,12 +252,6 @@ def test_a_tensor_type_by_name_moves_the_tensor_to_its_device() -> None:
     assert x.cpu().type(f"torch.{DEVICE}.HalfTensor").device == torch.device(DEVICE_0)
     assert x.type(torch.float64).device == torch.device(DEVICE_0)
     assert x.type("torch.FloatTensor").device.type == "cpu"
-
-
-def test_printing_names_the_device() -> None:
-    assert repr(torch.tensor([1.5, 2.0], device=DEVICE_1)) == f"tensor([1.5000, 2.0000], device='{DEVICE_1}')"
-    assert f"{torch.tensor(1.5, device=DEVICE):.2f}" == "1.50"
-    assert repr(torch.empty(0, device=DEVICE)) == f"tensor([], device='{DEVICE_0}')"
 
 
 # ---- Saving memory ---------------------------------------------------------------------------------------------------
@@ -537,24 +530,6 @@ def test_captured_attention_runs_forward_and_backward() -> None:
 
 
 # ---- Other tools that look at the device -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("devices", [None, [0, 1]])
-def test_fork_rng_restores_the_states_of_the_devices_generators(devices: list[int] | None) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the warning that fork_rng saves the states of all devices
-        with torch.random.fork_rng(devices, device_type=DEVICE):
-            inside = torch.rand(4, device=DEVICE_1)
-    assert torch.rand(4, device=DEVICE_1).equal(inside)
-
-
-def test_deterministic_mode_fills_new_memory() -> None:
-    try:
-        torch.use_deterministic_algorithms(True)
-        assert torch.empty(3, device=DEVICE).isnan().all()
-        assert (torch.empty(3, dtype=torch.int32, device=DEVICE) == torch.iinfo(torch.int32).max).all()
-    finally:
-        torch.use_deterministic_algorithms(False)
 
 
 def test_assert_close_refuses_tensors_of_two_devices() -> None:

@@ -289,10 +289,11 @@ def test_an_offset_is_refused() -> None:
             call()
 
 
-def test_fork_rng_restores_the_cpu_and_every_device() -> None:
+@pytest.mark.parametrize("which", [None, range(MODULE.device_count())])
+def test_fork_rng_restores_the_cpu_and_every_device(which: range | None) -> None:
     torch.manual_seed(9)
     cpu, devices = torch.get_rng_state(), MODULE.get_rng_state_all()
-    with torch.random.fork_rng(device_type=torch.device(DEVICE).type):
+    with torch.random.fork_rng(which, device_type=torch.device(DEVICE).type):
         torch.manual_seed(1)
         torch.randn(3), torch.randn(3, device=DEVICE)
     assert torch.equal(torch.get_rng_state(), cpu)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Iterator
 
 import programs
 import pytest
 import torch
-from comparison import DEVICE, DEVICE_0, DEVICE_1, NAME, OURS, PRELUDE, assert_same
+from comparison import DEVICE, DEVICE_1, NAME, OURS, PRELUDE, assert_same
+from programs import resident
 
 MODULE = torch.get_device_module(DEVICE)
 MIB = 1 << 20
@@ -108,11 +108,6 @@ def test_empty_cache_gives_back_what_no_tensor_holds() -> None:
     del a
     torch.accelerator.empty_cache()
     assert torch.accelerator.memory_reserved() - torch.accelerator.memory_allocated() < 32 * MIB
-
-
-def resident() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_emptying_the_cache_gives_the_pages_back_to_the_system() -> None:
@@ -267,9 +262,3 @@ def test_record_stream_keeps_memory_until_the_stream_is_done() -> None:
     MODULE.synchronize()
     assert_same((b, c), (torch.full((MIB,), 2.0), torch.zeros(MIB)))
     del b, c
-
-
-def test_the_properties_name_the_device_and_its_memory() -> None:
-    properties = MODULE.get_device_properties(DEVICE_0)
-    assert properties.total_memory == torch.accelerator.get_memory_info()[1]
-    assert properties.name == MODULE.get_device_name(0)

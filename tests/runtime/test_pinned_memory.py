@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Iterator
 
 import programs
 import pytest
 import torch
 from comparison import DEVICE, PRELUDE
+from programs import resident
 from torch.utils.data import DataLoader, TensorDataset
 
 from torch_openreg import openreg
@@ -67,11 +67,6 @@ def test_the_statistics_have_cudas_keys_and_add_up() -> None:
     stats = openreg.host_memory_stats()
     assert stats["allocated_bytes.current"] == before["allocated_bytes.current"]
     assert (stats["num_host_free"], stats["host_free_time.count"]) == (2, 2)
-
-
-def resident() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_emptying_the_host_cache_gives_the_pages_back() -> None:

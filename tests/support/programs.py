@@ -185,6 +185,11 @@ def python(code: str, *arguments: str | Path, options: Sequence[str] = (), **set
     return run(sys.executable, *options, "-c", textwrap.dedent(code), *arguments, **settings)
 
 
+def resident() -> int:
+    """The memory of this process that is in RAM, in bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
