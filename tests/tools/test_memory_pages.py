@@ -6,13 +6,13 @@ import os
 import pickle
 import re
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import programs
 import pytest
 from comparison import DEVICE
+from html_page import Page
 from programs import Done, Run
 
 from torch_openreg import _page
@@ -174,34 +174,9 @@ def test_segments_that_are_mapped_in_parts_count_as_reserved(tmp_path: Path) -> 
     assert [device.unused_segments(at) / 1e6 for at in range(4)] == [3, 3, 2, 2]
 
 
-class Checked(HTMLParser):
-    """Fails at a tag that does not end, and collects the addresses that a page refers to."""
-
-    VOID = ("meta",)
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.references: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.handle_startendtag(tag, attributes)
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.references += [value or "" for name, value in attributes if name in ("href", "src", "data", "action")]
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
 def test_the_page_refers_to_no_other_file_or_address(file: Path) -> None:
     text = run_command(file, "--html").stdout
-    assert Checked(text).references == []
+    assert Page(text).references == []
     assert "://" not in text and "@import" not in text and "url(" not in text
     assert "default-src 'none'" in text
     assert "train.py:8 step" in text
@@ -213,7 +188,7 @@ def test_names_of_files_are_text_in_the_page(tmp_path: Path) -> None:
     path = tmp_path / "snapshot.pickle"
     path.write_bytes(pickle.dumps(snapshot))
     text = run_command(path, "--html").stdout
-    Checked(text)
+    Page(text)
     assert "&lt;b&gt;&amp;&quot;.py:3 &lt;lambda&gt;" in text
     assert "<lambda>" not in text
 
@@ -239,7 +214,7 @@ step()
     assert device.allocated[device.peak] >= 19 * MIB
     assert all(held >= used for held, used in zip(device.reserved, device.allocated, strict=True))
     assert device.reserved[0] <= device.reserved[-1] == sum(each["total_size"] for each in device.segments)
-    Checked(run_command(path, "--html").stdout)
+    Page(run_command(path, "--html").stdout)
 
 
 def test_a_snapshot_without_a_history_says_what_to_call(tmp_path: Path) -> None:
@@ -280,7 +255,7 @@ def test_a_file_that_is_no_pickle_is_one_sentence(text: bytes, tmp_path: Path) -
 
 def test_areas_are_as_high_as_their_values() -> None:
     text = _page.stacked_areas([("a", [1.0, 3.0]), ("b", [1.0, 1.0])], label="x", unit="MB")
-    Checked(text)
+    Page(text)
     first, second = (
         [tuple(map(float, point.split(","))) for point in points.split()]
         for points in re.findall(r'<polygon points="([^"]+)"', text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html.parser
 import json
 import os
 import pty
@@ -15,6 +14,7 @@ from typing import Any
 import programs
 import pytest
 import torch
+from html_page import Page
 
 from torch_openreg._cli import ops
 from torch_openreg._cli.ops import ROUTES, main
@@ -223,41 +223,12 @@ def test_text_without_a_terminal_has_a_line_for_each_operator(capsys: pytest.Cap
     assert [f[:2] for f in fields[5:]] == [["2", "unboxed"], ["2", "registered"], ["4", "operators,"]]
 
 
-class Page(html.parser.HTMLParser):
-    """Checks that elements are closed in order, and collects the cells of the rows."""
-
-    EMPTY = ("meta", "input")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.rows: list[list[str]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert not {name for name, _ in attrs} & {"src", "href"}, "the page must need nothing else"
-        if tag not in self.EMPTY:
-            self.open.append(tag)
-        if tag == "tr":
-            self.rows.append([])
-        if tag == "td":
-            self.rows[-1].append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] == "td":
-            self.rows[-1][-1] += data
-
-
 def test_the_page_is_complete_and_well_formed(rows: list[ops.Operator], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--html"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("<!DOCTYPE html>") and "color-scheme: light dark" in text and "://" not in text
-    page = Page()
-    page.feed(text)
-    page.close()
-    assert page.open == []
+    page = Page(text)
+    assert page.references == [], "the page must need nothing else"
     cells = [row for row in page.rows if row]
     assert [tuple(row[:2]) for row in cells if len(row) == 4] == [(row.name, row.route) for row in rows]
     assert {row[0]: int(row[1]) for row in cells if len(row) == 3} == ops.totals(rows)
@@ -273,8 +244,7 @@ def test_no_name_of_the_page_breaks_and_the_tables_scroll() -> None:
 
 def test_a_name_is_escaped() -> None:
     operator = ops.Operator("a::<b>&", "native", False, '<script src="x">')
-    page = Page()
-    page.feed(ops.page([operator]))
+    page = Page(ops.page([operator]))
     assert ["a::<b>&", "native", "", '<script src="x">'] in page.rows
 
 
