@@ -162,12 +162,3 @@ def stacked_areas(
             f'<text x="{width}" y="{y(limit[0]) - 4:.1f}" text-anchor="end">{escape(limit[1])}</text>'
         )
     return scrolls("".join(parts) + "</svg>")
-
-
-def size(count: float) -> str:
-    """A size for readers: 1234567 is "1.2 MB"."""
-    for unit in ("B", "KB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"

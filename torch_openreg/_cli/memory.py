@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch_openreg import _page
-from torch_openreg._page import size as size
+from torch_openreg._cli._words import plural, size
 
 MB = 1e6
 COLUMNS = 400  # the number of points in time that each picture shows
@@ -193,10 +193,6 @@ def holes(segment: dict[str, Any]) -> list[int]:
     return free if len(free) < len(segment["blocks"]) else []
 
 
-def _plural(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
 def describe(device: Device) -> list[str]:
     """The device's memory in sentences."""
     reserved = sum(segment["total_size"] for segment in device.segments)
@@ -204,9 +200,9 @@ def describe(device: Device) -> list[str]:
     free = [part for segment in device.segments for part in holes(segment)]
     empty = reserved - used - sum(free)
     lines = [
-        f"At the end the allocator holds {_plural(len(device.segments), 'segment')} of {size(reserved)}: {size(used)} "
+        f"At the end the allocator holds {plural(len(device.segments), 'segment')} of {size(reserved)}: {size(used)} "
         f"are in use, {size(empty)} are in segments that nothing uses, which empty_cache() gives back, and "
-        f"{size(sum(free))} are fragmented: {_plural(len(free), 'hole')} in segments in use, the largest of "
+        f"{size(sum(free))} are fragmented: {plural(len(free), 'hole')} in segments in use, the largest of "
         f"{size(max(free, default=0))}."
     ]
     if not device.history:
@@ -216,7 +212,7 @@ def describe(device: Device) -> list[str]:
     alive = device.alive(at)
     entry = device.history[at]
     lines.append(
-        f"The peak was {size(allocated)} in {_plural(len(alive), 'allocation')}, after entry {at + 1} of the "
+        f"The peak was {size(allocated)} in {plural(len(alive), 'allocation')}, after entry {at + 1} of the "
         f"{len(device.history)} of the history ({entry['action']}, {size(entry['size'])})."
     )
     kinds = ", ".join(f"{name} {size(total)}" for name, total in group(alive, lambda block: block.category).items())

@@ -19,6 +19,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torch_openreg._cli._words import plural, size
+
 KERNEL, COPY, FILL = "kernel", "gpu_memcpy", "gpu_memset"
 ON_DEVICE = (KERNEL, COPY, FILL)
 RUNTIME = ("privateuse1_runtime", "cuda_runtime", "cuda_driver")
@@ -263,18 +265,6 @@ def _time(microseconds: float) -> str:
     return f"{microseconds / 1e6:.2f} s"
 
 
-def _size(count: float) -> str:
-    for unit in ("B", "KB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"
-
-
-def _plural(count: int, what: str, plural: str = "") -> str:
-    return f"{count} {what if count == 1 else plural or what + 's'}"
-
-
 def _from(operators: dict[str, int]) -> str:
     shown = list(operators)[:3]
     return ", ".join(shown) + (f" and {len(operators) - len(shown)} more" if len(operators) > len(shown) else "")
@@ -291,8 +281,8 @@ def describe(summary: dict[str, Any]) -> str:
         share = 100 * lane["busy"] / summary["duration"] if summary["duration"] else 0.0
         lines.append(
             f"Device {lane['device']}, stream {lane['stream']}: busy {_time(lane['busy'])} ({share:.0f} % of the trace)"
-            f", idle {_time(lane['idle'])} between its first and its last work; {_plural(lane['kernels'], 'kernel')}, "
-            f"{_plural(lane['copies'], 'copy', 'copies')}, {_plural(lane['fills'], 'fill')}."
+            f", idle {_time(lane['idle'])} between its first and its last work; {plural(lane['kernels'], 'kernel')}, "
+            f"{plural(lane['copies'], 'copy', 'copies')}, {plural(lane['fills'], 'fill')}."
         )
     if delay := summary["queue_delay"]:
         work, its = ("Copies and fills", "their") if summary["execution"] == "inline" else ("Work", "its")
@@ -306,7 +296,7 @@ def describe(summary: dict[str, Any]) -> str:
             "launch was before the recording."
         )
     if count := summary["stream_waits"]:
-        lines.append(f"A stream was made to wait for another stream {_plural(count, 'time')}.")
+        lines.append(f"A stream was made to wait for another stream {plural(count, 'time')}.")
     if summary["gaps"]:
         lines += ["", "The largest gaps, in which a stream ran no kernel, copy or fill:"]
     for gap in summary["gaps"]:
@@ -327,7 +317,7 @@ def describe(summary: dict[str, Any]) -> str:
         for total in summary[key][:10]:
             speed = ""
             if total["bytes"]:
-                speed = f", {_size(total['bytes'])}, {total['bytes'] / max(total['time'], 1e-3) / 1e3:.1f} GB/s"
+                speed = f", {size(total['bytes'])}, {total['bytes'] / max(total['time'], 1e-3) / 1e3:.1f} GB/s"
             lines.append(
                 f"  {total['name']}: {total['count']} times, {_time(total['time'])}{speed}; "
                 f"from {_from(total['operators'])}"
