@@ -146,7 +146,7 @@ def test_import_torch_imports_nothing_of_the_compiler(python: Run) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
-def test_compiled_kernels_pass_the_door_and_declare_what_they_write(python: Run, mode: str) -> None:
+def test_compiled_kernels_run_in_a_kernel_scope_and_declare_what_they_write(python: Run, mode: str) -> None:
     code = f"""
         import sys
         sys.path.insert(0, {str(ROOT)!r})

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["inline", "chaos"])  # chaos queues all kernels, as async does, and delays them
-def test_every_operator_and_network_passes_the_door_to_kernels(mode: str) -> None:
+def test_the_kernels_of_every_operator_and_network_run_in_a_kernel_scope(mode: str) -> None:
     """The float32 operators of PyTorch's database and the networks of the zoo, forward and backward."""
     command = [sys.executable, "-m", "tests.runtime.kernel_scope", "--mode", mode]
     result = programs.run(*command, cwd=ROOT, OPENREG_DEVICE_MEMORY="1G", status=0)
@@ -43,7 +43,7 @@ def stream() -> torch.Stream:
     return openreg.Stream()
 
 
-def test_a_write_beside_the_door_is_found(stream: torch.Stream) -> None:
+def test_a_write_outside_of_a_kernel_scope_is_found(stream: torch.Stream) -> None:
     x = torch.zeros(100, device=DEVICE)
 
     def beside() -> None:
