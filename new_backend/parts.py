@@ -43,6 +43,7 @@ LEFT_OUT = (
     "tests/package/test_new_backend.py",
     "tests/package/test_next_pytorch.py",
     "tests/package/test_wheels.py",
+    "tests/simulator/conftest.py",
     "tests/simulator/test_pytest_options.py",
     "tests/simulator/test_pytest_plugin.py",
     "tests/simulator/test_under_faults.py",

@@ -177,13 +177,14 @@ PROGRAMS: dict[str, Callable[[], Step]] = {
 } | {f"nn_{name}": lambda name=name: module(name) for name in ZOO}
 
 
-def peaks(name: str, steps: int = 3) -> list[int]:
+def peaks(program: Callable[[], Step], steps: int = 3) -> list[int]:
     """The peak of each step, with the memory that was in use before the program left out."""
     torch.accelerator.synchronize()
     before = torch.accelerator.memory_allocated()
-    step = PROGRAMS[name]()
+    step = program()
     found = []
     for _ in range(steps):
+        torch.accelerator.synchronize()
         torch.accelerator.reset_peak_memory_stats()
         step()
         found.append(torch.accelerator.max_memory_allocated() - before)
@@ -196,7 +197,7 @@ if __name__ == "__main__":
     result: dict[str, object] = {}
     for each in sys.argv[1:] or PROGRAMS:
         try:
-            result[each] = peaks(each)
+            result[each] = peaks(PROGRAMS[each])
         except Exception as error:
             result[each] = repr(error)
     print(json.dumps(result))

@@ -3,7 +3,6 @@ step. Usage: dry_world_programs.py NAME..."""
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import sys
@@ -12,13 +11,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from dry_programs import DEVICE, GPT, squares, step_of
+from dry_programs import DEVICE, GPT, Step, peaks, squares, step_of
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
-
-Step = Callable[[], object]
 
 
 def gpt() -> GPT:
@@ -143,25 +140,9 @@ PROGRAMS: dict[str, Callable[[], Step]] = {
 }
 
 
-def peaks(name: str, steps: int = 3) -> list[int]:
-    """The peak of each step, with the memory that was in use before the program left out."""
-    torch.accelerator.synchronize()
-    before = torch.accelerator.memory_allocated()
-    step = PROGRAMS[name]()
-    found = []
-    for _ in range(steps):
-        torch.accelerator.synchronize()
-        torch.accelerator.reset_peak_memory_stats()
-        step()
-        found.append(torch.accelerator.max_memory_allocated() - before)
-    del step
-    gc.collect()
-    return found
-
-
 if __name__ == "__main__":
     device = torch.device(DEVICE.type, int(os.environ["RANK"]) % torch.accelerator.device_count())
     torch.accelerator.set_device_index(device.index)
     dist.init_process_group(device_id=device)
-    print(json.dumps({name: peaks(name) for name in sys.argv[1:]}))
+    print(json.dumps({name: peaks(PROGRAMS[name]) for name in sys.argv[1:]}))
     dist.destroy_process_group()

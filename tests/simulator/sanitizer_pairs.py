@@ -76,6 +76,15 @@ def pinned(*shape: int) -> torch.Tensor:
     return torch.ones(*shape).pin_memory()
 
 
+def race() -> None:
+    x = ones(4, 8)
+    side = new_stream()
+    side.wait_stream(current())
+    with side:
+        x.mul_(2)
+    x.sum()
+
+
 # ---- races between streams -------------------------------------------------------------------------------------------
 
 

@@ -483,6 +483,9 @@ def test_the_search_ends_if_the_program_fails(monkeypatch: pytest.MonkeyPatch) -
         (["--assume", "no.json", "train.py"], "The assumed values in no.json cannot be read: [Errno 2] No such file"),
         (["--find", "batch=3", "train.py"], "'batch=3' is not valid: expected NAME=LOW:HIGH, such as batch=1:256"),
         (["--find", "batch=1:3", "train.py"], "no argument of the program contains {batch}, which --find replaces"),
+        (["--world", "0", "train.py"], "'0' is not valid: expected a number of ranks, such as 8"),
+        (["--world", "2", "--rank", "2", "train.py"], "--rank '2' is not valid: expected all, worst, or a number"),
+        (["--rank", "1", "train.py"], "--rank '1' is not valid"),
         ([], "the following arguments are required: SCRIPT"),
     ],
 )

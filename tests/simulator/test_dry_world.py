@@ -12,8 +12,6 @@ import dry_world_programs
 import programs
 import pytest
 
-from torch_openreg.simulator._cli import dry as command
-
 LIMIT = "4K"
 
 
@@ -234,18 +232,3 @@ def test_the_command_answers_for_the_rank_that_needs_most(tmp_path: Path, which:
     assert list(ranks) == ([1] if which == "1" else [0, 1])
     assert answer["peak_allocated"] == max(ranks.values()) >= 2 * 4 * 512 * 1024
     assert ("rank 0 of 2: " in done.stdout) == (which != "1")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (["--world", "0", "train.py"], "'0' is not valid: expected a number of ranks, such as 8"),
-        (["--world", "2", "--rank", "2", "train.py"], "--rank '2' is not valid: expected all, worst, or a number"),
-        (["--rank", "1", "train.py"], "--rank '1' is not valid"),
-    ],
-)
-def test_wrong_usage_is_refused(capsys: pytest.CaptureFixture[str], arguments: list[str], text: str) -> None:
-    with pytest.raises(SystemExit) as raised:
-        command.main(arguments)
-    assert raised.value.code == 2
-    assert text in capsys.readouterr().err

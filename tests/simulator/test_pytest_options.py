@@ -15,15 +15,7 @@ from programs import PYTEST, SUPPORT
 from torch_openreg.simulator.testing.marker import settings_of
 
 pytest_plugins = ["pytester"]
-
-
-@pytest.fixture(autouse=True)
-def _as_a_user_has_it(monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester) -> None:
-    """Removes the settings of this test run from the environment, so that the inner pytest runs as for a user."""
-    for name in ("TORCH_OPENREG_AS", "OPENREG_DEVICE_COUNT", "OPENREG_EXECUTION", "PYTEST_ADDOPTS"):
-        monkeypatch.delenv(name, raising=False)
-    pytester.syspathinsert()
-    monkeypatch.setenv("PYTHONPATH", str(pytester.path))
+pytestmark = pytest.mark.usefixtures("as_a_user_has_it")
 
 
 def run_pytest(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:

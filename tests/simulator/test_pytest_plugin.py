@@ -11,6 +11,7 @@ from cuda_builds import AS_CUDA
 from environments import Environment
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.usefixtures("as_a_user_has_it")
 
 USES = """
 import os
@@ -27,15 +28,6 @@ class TestCase(unittest.TestCase):
 """
 HEADER = 'torch_openreg: the device "cuda" is simulated (TORCH_OPENREG_AS=cuda OPENREG_DEVICE_COUNT=3)'
 OPTIONS = ("--openreg-as=cuda", "--openreg-device-count=3")
-
-
-@pytest.fixture(autouse=True)
-def _as_a_user_has_it(monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester) -> None:
-    """Removes the settings of this test run, so that the inner test run starts as a user's does."""
-    for name in ("TORCH_OPENREG_AS", "OPENREG_DEVICE_COUNT", "OPENREG_EXECUTION", "PYTEST_ADDOPTS"):
-        monkeypatch.delenv(name, raising=False)
-    pytester.syspathinsert()  # and PYTHONPATH, for child processes
-    monkeypatch.setenv("PYTHONPATH", str(pytester.path))
 
 
 @pytest.mark.slow

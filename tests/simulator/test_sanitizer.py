@@ -44,6 +44,7 @@ from sanitizer_pairs import (
     new_stream,
     ones,
     pinned,
+    race,
     reports_of,
     run_kernel,
     upload,
@@ -80,7 +81,7 @@ def test_a_bug_is_found_by_the_check_that_names_its_cause(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=name)
-def test_a_repaired_twin_is_not_reported(pair: Pair) -> None:
+def test_a_repaired_program_is_not_reported(pair: Pair) -> None:
     assert [str(report) for report in reports_of(pair, fixed=True)] == []
 
 
@@ -165,15 +166,6 @@ def test_the_figures_of_memory_do_not_count_red_zones() -> None:
     assert openreg.memory_allocated() == before
 
 
-def race() -> None:
-    x = ones(4, 8)
-    side = new_stream()
-    side.wait_stream(torch.accelerator.current_stream())
-    with side:
-        x.mul_(2)
-    x.sum()
-
-
 def test_a_report_names_both_accesses() -> None:
     with sanitizer.enable("race", mode="report") as session:
         race()
@@ -184,11 +176,11 @@ def test_a_report_names_both_accesses() -> None:
     assert (before.operator, before.action, before.shape) == ("aten::mul_.Tensor", "writes", (4, 8))
     assert now.stream == f"the default stream of {DEVICE}:0"
     assert before.stream.startswith("stream ")
-    line = race.__code__.co_firstlineno
-    assert now.site == f"{__file__}:{line + 6} in race"
-    assert before.site == f"{__file__}:{line + 5} in race"
+    file, line = race.__code__.co_filename, race.__code__.co_firstlineno
+    assert now.site == f"{file}:{line + 6} in race"
+    assert before.site == f"{file}:{line + 5} in race"
     text = str(report)
-    assert f"{__file__}:{line + 1} in ones" in text or "allocated at" in text
+    assert "allocated at" in text
     assert "nothing orders the default stream" in text
     assert "wait_stream" in text
 

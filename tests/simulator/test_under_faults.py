@@ -12,7 +12,7 @@ import torch
 from comparison import DEVICE
 from forks import fork
 from programs import Run
-from sanitizer_pairs import forget, new_stream, ones
+from sanitizer_pairs import forget, ones, race
 
 from torch_openreg import openreg
 from torch_openreg.openreg import sanitizer
@@ -25,15 +25,6 @@ def mode(request: pytest.FixtureRequest) -> Iterator[str]:
     with openreg.execution_mode(request.param, seed=3):
         yield request.param
         forget()
-
-
-def race() -> None:
-    x = ones(4, 8)
-    side = new_stream()
-    side.wait_stream(torch.accelerator.current_stream())
-    with side:
-        x.mul_(2)
-    x.sum()
 
 
 @MODES
