@@ -35,6 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["OPENREG_EXECUTION"] = mode
     if device := config.getoption("--device"):
         os.environ["TEST_DEVICE"] = device
+    if os.environ.get("TORCH_OPENREG_AS") == "cuda":
+        os.environ.setdefault("OPENREG_RNG", "cpu")  # as programs.start() does
     # For each new cache, inductor compiles and runs programs to learn which vector instructions work. They all do.
     os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
     config.addinivalue_line(

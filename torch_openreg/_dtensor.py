@@ -1,7 +1,7 @@
 """What ``torch.distributed.tensor`` does not know of the device: how shards draw random numbers, and its attention.
 
 Shards draw different numbers, and ranks keep equal generators. PyTorch's tracker (OffsetBasedRNGTracker) gives every shard a part of one sequence, by the offset of a Philox generator.
-The generator of this device is a Mersenne twister, which cannot skip numbers. So here each shard has its own seed. A
+The generator of this device may be a Mersenne twister, which cannot skip numbers. So here each shard has its own seed. A
 device whose generator has a seed and an offset, such as CUDA's, does not need this part of the file.
 
 PyTorch has sharding rules for CUDA's operators of attention, and none for the operator that other backends supply.

@@ -7,13 +7,16 @@
 #include "runtime/OpenRegGraphsC10Utils.h"
 #include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegObserver.h"
+#include "runtime/OpenRegRandomEngine.h"
 
 namespace c10::openreg {
 namespace {
 
-[[noreturn]] void throw_no_offset() {
+EngineFactory make_engine = nullptr;
+
+void check_offset() {
   TORCH_CHECK(
-      false,
+      make_engine != nullptr,
       "A generator of the ",
       identity.device,
       " device has no offset: it is a Mersenne twister, which has a seed only.");
@@ -28,7 +31,9 @@ struct GpuState {
 } // namespace
 
 OpenRegGeneratorImpl::OpenRegGeneratorImpl(DeviceIndex device)
-    : OpenRegGeneratorImpl(device, std::make_shared<SharedEngine>(at::detail::createCPUGenerator())) {}
+    : OpenRegGeneratorImpl(
+          device,
+          std::make_shared<SharedEngine>(make_engine ? make_engine(device) : at::detail::createCPUGenerator())) {}
 
 OpenRegGeneratorImpl::OpenRegGeneratorImpl(DeviceIndex device, std::shared_ptr<SharedEngine> engine)
     : GeneratorImpl(Device(identity.type, device), identity.keys), engine_(std::move(engine)) {}
@@ -161,17 +166,25 @@ uint64_t OpenRegGeneratorImpl::seed() {
   return engine_->cpu.seed();
 }
 
-void OpenRegGeneratorImpl::set_offset(uint64_t) {
-  throw_no_offset();
+void OpenRegGeneratorImpl::set_offset(uint64_t offset) {
+  check_offset();
+  const auto lock = wait_and_lock();
+  engine_->cpu.set_offset(offset);
 }
 
 uint64_t OpenRegGeneratorImpl::get_offset() const {
-  throw_no_offset();
+  check_offset();
+  const auto lock = wait_and_lock();
+  return engine_->cpu.get_offset();
 }
 
 void OpenRegGeneratorImpl::set_state(const c10::TensorImpl& state) {
   at::detail::check_rng_state(state);
   const auto lock = wait_and_lock();
+  if (make_engine != nullptr) {
+    engine_->cpu.unsafeGetGeneratorImpl()->set_state(state);
+    return;
+  }
   if (state.numel() == sizeof(GpuState)) {
     // The state comes from a program that ran on a GPU, for example from its checkpoint. The function does not refuse
     // it, because torch.cuda.set_rng_state() may be queued until the device starts, and an error would then be raised
@@ -227,6 +240,10 @@ OpenRegGeneratorImpl* OpenRegGeneratorImpl::clone_impl() const {
 
 c10::DeviceType OpenRegGeneratorImpl::device_type() {
   return identity.type;
+}
+
+void set_engine_factory(EngineFactory make) {
+  make_engine = make;
 }
 
 const at::Generator& default_generator(DeviceIndex device) {

@@ -12,11 +12,11 @@
 
 // Random numbers of the device.
 //
-// Rule: the device runs the CPU's kernels, so its generator is a CPU generator (Mersenne twister) that is labelled as
-// the device's. The same seed gives the same numbers as on the CPU. A kernel draws from cpu_generator(), or, if it is
-// queued, from queued_generator(); never from the default generator of the CPU. Kernels draw in the order of their
-// launches, whatever their streams: each kernel waits for the one that was launched before it, and the host waits for
-// the last one before it reads the state.
+// Rule: the kernels run on the CPU, so the device's generator is a CPU generator, labelled as the device's. By default, it
+// is the CPU's own (Mersenne twister): the same seed gives the CPU's numbers (OpenRegRandomEngine.h). A kernel draws from
+// cpu_generator(), or, if it is queued, from queued_generator(); never from the CPU's default generator. Kernels draw in
+// the order of their launches, whatever their streams: each kernel waits for the one that was launched before it, and the
+// host waits for the last one before it reads the state.
 namespace c10::openreg {
 
 // LITERALINCLUDE START: GENERATOR IMPL
@@ -56,7 +56,7 @@ struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
   void order_with_uses(Stream stream);
 
  private:
-  // A Mersenne twister, and the event after the last queued kernel that draws from it.
+  // A CPU generator, and the event after the last queued kernel that draws from it.
   struct SharedEngine {
     at::Generator cpu;
     std::mutex mutex{}; // Guards the members below. A leaf lock. A forked child throws before it takes the lock.

@@ -340,3 +340,11 @@ def test_dropout_of_a_nested_tensor_draws_from_the_devices_generator() -> None:
     assert_same(torch.nn.functional.dropout(nested, 0.5).to_padded_tensor(0.0), first.cpu())
     assert not torch.equal(first, second)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_variable_chooses_the_random_numbers(run_python: Run) -> None:
+    code = PRELUDE + "torch.manual_seed(0); print([round(each, 4) for each in torch.rand(3, device=DEVICE).tolist()])"
+    run_python(code, OPENREG_RNG="philox", status=0, output="[0.399, 0.5167, 0.0249]\n", errors="")  # as on a GPU
+    run_python(code, OPENREG_RNG="cpu", status=0, output="[0.4963, 0.7682, 0.0885]\n", errors="")
+    result = run_python(code, OPENREG_RNG="gpu")
+    assert "ValueError: OPENREG_RNG is 'gpu'. Set it to cpu or philox, or unset it." in result.stderr

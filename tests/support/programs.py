@@ -119,6 +119,8 @@ def start(
     """
     words = [str(word) for word in command]
     inherited = {name: value for name, value in os.environ.items() if not (clean and "OPENREG" in name)}
+    if variables.get("TORCH_OPENREG_AS") == "cuda":  # most tests compare the device with the CPU
+        variables = {"OPENREG_RNG": "cpu", **variables}
     environment = {name: value for name, value in (inherited | variables).items() if value is not None}
     # The variable is set by a developer, or by a tool, who wants no server.
     new_interpreter |= not SERVERS or "TEST_INTERPRETERS" in os.environ

@@ -98,6 +98,13 @@ VARIABLES = (
         ("refuse", "interpret"),
     ),
     (
+        "OPENREG_RNG",
+        "word",
+        "cpu, or philox for the type cuda",
+        "whether random numbers are the CPU's, or a GPU's",
+        "csrc/simulator/borrowed/random/PhiloxGenerator.cpp",
+    ),
+    (
         "OCCL_TRANSPORT",
         "choice",
         "auto",
@@ -117,7 +124,9 @@ VARIABLES = (
 
 
 def check(environment: Mapping[str, str]) -> None:
-    """Raises ValueError for faults that cannot be read, and for a model that does not exist."""
+    """Raises ValueError for faults that cannot be read, for random numbers and for a model that do not exist."""
+    if (numbers := environment.get("OPENREG_RNG", "")) not in ("", "cpu", "philox"):
+        raise ValueError(f"OPENREG_RNG is {numbers!r}. Set it to cpu or philox, or unset it.")
     if program := environment.get("OPENREG_FAULTS", "").strip():
         from torch_openreg.simulator._faults import parse
 

@@ -6,6 +6,7 @@
 #include "aten/native/InlineOrQueued.h"
 #include "simulator/borrowed/Fallback.h"
 #include "simulator/borrowed/KernelScope.h"
+#include "simulator/borrowed/random/RandomKernels.h"
 
 // Runs the CPU kernel of an operator on device memory, as the fallback does (Fallback.h), but without boxing: for
 // operators so frequent that building a stack of IValues costs too much time.
@@ -80,6 +81,15 @@ T& argument_of(T& operand) {
   return operand;
 }
 
+template <class T>
+bool draws_from_philox(const T& operand) {
+  if constexpr (std::is_same_v<T, std::optional<Generator>>) {
+    return is_philox(operand);
+  } else {
+    return false;
+  }
+}
+
 // Converts the results of the CPU kernel to device tensors.
 template <class... Tensors>
 std::tuple<Tensors...> results(KernelScope& scope, std::tuple<Tensors...>&& values) {
@@ -114,6 +124,11 @@ struct CpuKernel<Op, Result(Args...)> {
 
     std::tuple<decltype(aliased(scope, args))...> operands{aliased(scope, args)...};
     const auto run = [](auto&... operand) -> decltype(auto) {
+      if constexpr ((std::is_same_v<Args, std::optional<Generator>> || ...)) {
+        if (C10_UNLIKELY((draws_from_philox(operand) || ...))) {
+          return run_random_kernel<Op, Result, Args...>(argument_of(operand)...);
+        }
+      }
       return Op::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), argument_of(operand)...);
     };
     if constexpr (std::is_void_v<Result>) { // in-place on lists

@@ -8,6 +8,7 @@
 #include "runtime/OpenRegObserver.h"
 #include "simulator/borrowed/KernelScope.h"
 #include "simulator/borrowed/queue/Queue.h"
+#include "simulator/borrowed/random/RandomKernels.h"
 
 namespace at::openreg {
 namespace {
@@ -49,6 +50,15 @@ c10::DispatchKey cpu_key_of(c10::DispatchKeySet keys) { // the device's sparse k
       (keys & layouts).highestFunctionalityKey(), c10::BackendComponent::CPUBit);
 }
 
+// Calls the CPU's kernel, or the kernel that stands in for it if the operator draws from a PhiloxGenerator.
+void call_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack, bool draws) {
+  if (C10_UNLIKELY(draws)) {
+    random_kernel(op).callBoxed(op, keys, stack);
+  } else {
+    op.redispatchBoxed(keys, stack);
+  }
+}
+
 } // namespace
 
 static void run_boxed(
@@ -83,17 +93,20 @@ static void run_boxed(
     }
   }
   scope.enter();
+  bool draws = false;
   for (size_t i = 0; i < arguments.size(); ++i) {
     c10::IValue& value = (*stack)[first + i];
     if (value.isDevice() && value.toDevice().type() == identity.type) {
       value = Device(kCPU);
     } else if (is_generator(arguments[i])) {
-      value = scope.generator(value.toOptional<Generator>());
+      Generator generator = scope.generator(value.toOptional<Generator>());
+      draws = is_philox(generator);
+      value = std::move(generator);
     } else {
       value = map_tensors(std::move(value), [&](Tensor&& tensor) { return scope.alias(std::move(tensor)); });
     }
   }
-  const auto run = [&] { op.redispatchBoxed(c10::DispatchKeySet(cpu_key), stack); };
+  const auto run = [&] { call_kernel(op, c10::DispatchKeySet(cpu_key), stack, draws); };
   if (schema.is_mutable()) {
     scope.run_and_write_back(run);
   } else {

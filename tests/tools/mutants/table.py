@@ -123,7 +123,7 @@ GENERATOR = {
     "void OpenRegGeneratorImpl::set_current_seed(uint64_t seed) {": "return;",
     "uint64_t OpenRegGeneratorImpl::current_seed() const {": "return 0;",
     "uint64_t OpenRegGeneratorImpl::seed() {": "return 1;",
-    "void OpenRegGeneratorImpl::set_offset(uint64_t) {": "return;",
+    "void OpenRegGeneratorImpl::set_offset(uint64_t offset) {": "return;",
     "uint64_t OpenRegGeneratorImpl::get_offset() const {": "return 0;",
     "void OpenRegGeneratorImpl::set_state(const c10::TensorImpl& state) {": "return;",
     "c10::intrusive_ptr<c10::TensorImpl> OpenRegGeneratorImpl::get_state() const {":
@@ -347,6 +347,7 @@ OWN_TESTS = {
     "environment.OPENREG_POISON": "runtime/test_memory_limits.py::test_poisoned_memory_holds_nan_until_it_is_written",
     "environment.OPENREG_FAULTS": "simulator/test_faults.py::test_a_process_is_killed",
     "environment.OPENREG_SANITIZER": "simulator/test_sanitizer.py::test_the_environment_enables_it_for_a_process",
+    "environment.OPENREG_RNG": "runtime/test_generator.py::test_the_variable_chooses_the_random_numbers",
     "environment.OPENREG_TRITON": "simulator/test_triton_start.py::test_the_variable_switches_tritons_interpreter_on",
     "environment.PYTORCH_ALLOC_CONF": "runtime/test_memory_limits.py::test_the_shared_settings_apply_and_the_devices_own_go_first",
     "environment.OPENREG_ALLOC_CONF": "runtime/test_memory_limits.py::test_the_shared_settings_apply_and_the_devices_own_go_first",

@@ -111,6 +111,13 @@ Tensor dense_like(const Tensor& tensor) {
   return result;
 }
 
+std::tuple<Tensor, Tensor> _fused_dropout(const Tensor& self, double, std::optional<Generator>) {
+  const Tensor result = dense_like(self);
+  Tensor mask = contiguous(self.sizes(), kByte);
+  mask.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), result.strides());
+  return {result, mask};
+}
+
 std::tuple<Tensor, Tensor> _scaled_dot_product_flash_attention_for_cpu(
     const Tensor& query,
     const Tensor& key,
@@ -374,6 +381,7 @@ Kernels all_kernels() {
 #define META_KERNEL(OP) \
   add(kernels, at::_ops::OP::name, at::_ops::OP::overload_name, static_cast<PlainSchema<at::_ops::OP>*>(&shapes::OP));
   META_KERNEL(_adaptive_avg_pool2d)
+  META_KERNEL(_fused_dropout)
   META_KERNEL(_scaled_dot_product_flash_attention_for_cpu)
   META_KERNEL(_scaled_dot_product_flash_attention_for_cpu_backward)
   META_KERNEL(abs)

@@ -13,6 +13,7 @@
 #include "simulator/borrowed/queue/MetaKernels.h"
 #include "simulator/borrowed/queue/Operands.h"
 #include "simulator/borrowed/queue/QueuedKernel.h"
+#include "simulator/borrowed/random/RandomKernels.h"
 
 namespace at::openreg {
 namespace {
@@ -174,7 +175,9 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
   if (!(is_captured ? infer_captured_results(op, rule, operands) : infer_results(op, rule, operands))) {
     return false;
   }
-  auto kernel = std::make_unique<QueuedKernel>(op, std::move(operands.for_kernel), key);
+  const bool draws = generator && is_philox(generator->queued_generator());
+  auto kernel =
+      std::make_unique<QueuedKernel>(op, std::move(operands.for_kernel), key, draws ? &random_kernel(op) : nullptr);
   torch::jit::Stack& results = operands.for_meta;
   if (!make_results(call, results, *kernel)) {
     return false;

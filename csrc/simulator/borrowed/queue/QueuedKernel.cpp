@@ -56,7 +56,11 @@ QueuedKernel::Misplaced QueuedKernel::run_kernel(torch::jit::Stack stack) {
     }
   }
   c10::openreg::KernelAllocations allocations(memory, memory.empty() ? 0 : results_of(key_));
-  op_.redispatchBoxed(kCpu, &stack);
+  if (C10_UNLIKELY(random_)) {
+    random_->callBoxed(op_, kCpu, &stack);
+  } else {
+    op_.redispatchBoxed(kCpu, &stack);
+  }
   Misplaced misplaced;
   for (size_t i = 0; i < reserved_.size(); ++i) {
     const Tensor& result = stack[i].toTensor();

@@ -19,8 +19,13 @@ struct Reserved {
 
 class QueuedKernel final : public QueuedWork {
  public:
-  QueuedKernel(const c10::OperatorHandle& op, torch::jit::Stack&& operands, CallKey key)
-      : op_(op), stack_(std::move(operands)), key_(key) {}
+  // `random`: the kernel that stands in for the CPU's, if the CPU's generator is not the device's; null: the CPU's kernel.
+  QueuedKernel(
+      const c10::OperatorHandle& op,
+      torch::jit::Stack&& operands,
+      CallKey key,
+      const c10::KernelFunction* random = nullptr)
+      : op_(op), stack_(std::move(operands)), key_(key), random_(random) {}
 
   // Adds the next result. The caller sets its memory, or leaves that null if the call returns no tensor for the result.
   Reserved& add_result() {
@@ -39,6 +44,7 @@ class QueuedKernel final : public QueuedWork {
   c10::OperatorHandle op_;
   torch::jit::Stack stack_; // CPU aliases
   CallKey key_;
+  const c10::KernelFunction* random_;
   c10::SmallVector<Reserved, 2> reserved_;
 
   void compute(bool again) override;
