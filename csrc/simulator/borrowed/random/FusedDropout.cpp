@@ -72,7 +72,7 @@ std::tuple<Tensor, Tensor> fused_dropout(const Tensor& self, double keep_, std::
   const Tensor kept = is_in_place ? result : at::empty(self.sizes(), self.options());
   const Tensor flags = is_in_place ? mask : at::empty(self.sizes(), mask.options());
   AT_DISPATCH_FLOATING_TYPES_AND2(kHalf, kBFloat16, self.scalar_type(), "fused_dropout", [&] {
-    using Wide = acc_type<scalar_t, /*is_cuda=*/true>;
+    using Wide = acc_type<scalar_t, true>; // a GPU accumulates in this type
     const auto keep = static_cast<Wide>(keep_);
     const auto scale = static_cast<Wide>(1.0 / keep);
     const auto* const source = elements.const_data_ptr<scalar_t>();

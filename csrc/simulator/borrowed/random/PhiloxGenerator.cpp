@@ -57,7 +57,7 @@ void PhiloxGenerator::set_current_seed(uint64_t seed) {
 }
 
 uint64_t PhiloxGenerator::seed() {
-  set_current_seed(c10::detail::getNonDeterministicRandom(/*is_cuda=*/true));
+  set_current_seed(c10::detail::getNonDeterministicRandom(true)); // of 53 bits, as that of a GPU
   return state_.seed;
 }
 
