@@ -82,19 +82,19 @@ struct StreamClock {
   StreamTotals totals;
 };
 
-struct Interval {
+struct TimeSpan {
   double begin, end;
 };
-using Intervals = std::vector<Interval>;
+using TimeSpans = std::vector<TimeSpan>;
 
 // When a device worked.
-struct DeviceWork {
-  Intervals collectives, others;
+struct BusyTime {
+  TimeSpans collectives, others;
 };
 
 // Sorts the intervals, and joins those that overlap.
-void join(Intervals& intervals) {
-  std::sort(intervals.begin(), intervals.end(), [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+void join(TimeSpans& intervals) {
+  std::sort(intervals.begin(), intervals.end(), [](const TimeSpan& a, const TimeSpan& b) { return a.begin < b.begin; });
   size_t last = 0;
   for (size_t i = 1; i < intervals.size(); ++i) {
     if (intervals[i].begin <= intervals[last].end) {
@@ -106,17 +106,17 @@ void join(Intervals& intervals) {
   intervals.resize(std::min(intervals.size(), last + 1));
 }
 
-double length(const Intervals& intervals) {
+double length(const TimeSpans& intervals) {
   double sum = 0;
-  for (const Interval& each : intervals) {
+  for (const TimeSpan& each : intervals) {
     sum += each.end - each.begin;
   }
   return sum;
 }
 
 // How long collectives ran while nothing else did: the length of both together, less that of the others.
-double exposed(const DeviceWork& work) {
-  Intervals others = work.others, all = work.others;
+double exposed(const BusyTime& work) {
+  TimeSpans others = work.others, all = work.others;
   all.insert(all.end(), work.collectives.begin(), work.collectives.end());
   join(others);
   join(all);
@@ -124,9 +124,9 @@ double exposed(const DeviceWork& work) {
 }
 
 // Takes the part before `time` out of the intervals.
-Intervals cut(Intervals& intervals, double time) {
-  Intervals before, after;
-  for (const Interval& each : intervals) {
+TimeSpans cut(TimeSpans& intervals, double time) {
+  TimeSpans before, after;
+  for (const TimeSpan& each : intervals) {
     if (each.begin < time) {
       before.push_back({each.begin, std::min(each.end, time)});
     }
@@ -142,7 +142,7 @@ struct SimulatedClocks {
   DeviceRates rates;
   double host = 0;
   std::map<orStream_t, StreamClock> streams;
-  std::map<int, DeviceWork> devices; // after the time until which ClockTotals::exposed_communication counts
+  std::map<int, BusyTime> devices; // after the time until which ClockTotals::exposed_communication counts
   std::map<const void*, double> events;
   ClockTotals totals;
 
@@ -195,7 +195,7 @@ void run(SimulatedClocks& all, const orActivity& activity, double busy, bool is_
   stream.has_worked = true;
   stream.end = start + busy;
   stream.totals.busy += busy;
-  DeviceWork& device = all.devices[activity.device];
+  BusyTime& device = all.devices[activity.device];
   (is_collective ? device.collectives : device.others).push_back({start, stream.end});
 }
 
