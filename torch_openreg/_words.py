@@ -1,4 +1,4 @@
-"""How the reports of several commands say a size and a count."""
+"""How reports say a size and a count."""
 
 from __future__ import annotations
 

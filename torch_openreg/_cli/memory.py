@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch_openreg import _page
-from torch_openreg._cli._words import plural, size
+from torch_openreg._words import plural, size
 
 MB = 1e6
 COLUMNS = 400  # the number of points in time that each picture shows

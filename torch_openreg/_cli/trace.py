@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch_openreg._cli._words import plural, size
+from torch_openreg._words import plural, size
 
 KERNEL, COPY, FILL = "kernel", "gpu_memcpy", "gpu_memset"
 ON_DEVICE = (KERNEL, COPY, FILL)

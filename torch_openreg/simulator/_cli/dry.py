@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from torch_openreg._cli import memory
-from torch_openreg._cli._words import size
+from torch_openreg._words import size
 from torch_openreg.simulator import _assumed_values
 from torch_openreg.simulator._cli import _dry_time
 from torch_openreg.simulator._models import find as find_model

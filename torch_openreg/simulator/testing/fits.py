@@ -10,7 +10,7 @@ import os
 import pytest
 
 from torch_openreg import openreg
-from torch_openreg._cli._words import size
+from torch_openreg._words import size
 from torch_openreg.openreg import dry
 from torch_openreg.simulator import _models
 from torch_openreg.simulator.check._own import is_own
