@@ -2,6 +2,7 @@
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/GraphImplInterface.h>
+#include <c10/core/Stream.h>
 #include <openreg_graph.h>
 
 #include <exception>

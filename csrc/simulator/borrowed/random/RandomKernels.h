@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 
 #include "simulator/borrowed/random/PhiloxGenerator.h"
 
