@@ -647,9 +647,13 @@ class InitialisingHost final : public InFront {
 // Whether the operator computes on the device with a kernel that can be skipped.
 bool can_be_skipped(const c10::OperatorHandle& op) {
   constexpr c10::DispatchKey kBare = c10::DispatchKey::PrivateUse2; // has a kernel only for what PyTorch composes
-  if (op.operator_name().getNamespace() != "aten" || !op.hasComputedKernelForDispatchKey(identity.key) ||
-      (!op.hasKernelForDispatchKey(identity.key) && op.hasComputedKernelForDispatchKey(kBare)) ||
-      op.hasTag(at::Tag::inplace_view) || is_composed(op.schema().name())) {
+  if (op.operator_name().getNamespace() != "aten" || op.hasTag(at::Tag::inplace_view) ||
+      is_composed(op.schema().name())) {
+    return false;
+  }
+  // An operator that only the fallback could run must have a kernel of the CPU, which PyTorch does not compose.
+  if (!op.hasKernelForDispatchKey(identity.key) &&
+      (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU) || op.hasComputedKernelForDispatchKey(kBare))) {
     return false;
   }
   const c10::FunctionSchema& schema = op.schema();
