@@ -19,8 +19,8 @@ modes-of-programs: install
 
 compiled-as-cuda: install
 	for mode in inline chaos; do \
-	  TORCH_OPENREG_AS=cuda $(BIN)/python -m tests.compile.compile_programs --against-compiled-cpu --mode $$mode $(ARGS) \
-	    || exit 1; \
+	  TORCH_OPENREG_AS=cuda OPENREG_RNG=cpu $(BIN)/python -m tests.compile.compile_programs --against-compiled-cpu \
+	    --mode $$mode $(ARGS) || exit 1; \
 	done
 
 lint-workflows: $(VENV)/.lint
