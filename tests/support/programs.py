@@ -47,7 +47,7 @@ LATE = re.compile(
 # What a build of PyTorch with CUDA reads while it starts: the type decides which libraries it opens.
 OF_CUDA = ("TORCH_OPENREG_AS", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 # What the backend reads when it is loaded. It reads the other variables of the device when the device starts.
-LOADING = ("TORCH_DEVICE_BACKEND_AUTOLOAD", "TORCH_OPENREG_AS", "TORCH_OPENREG_AUTOLOAD")
+LOADING = ("TORCH_DEVICE_BACKEND_AUTOLOAD", "TORCH_OPENREG_AS", "TORCH_OPENREG_AUTOLOAD", "OPENREG_RNG")
 # The modules of torch.compile. They take three times as long as torch.
 COMPILER = ("torch", "torch._inductor.compile_fx")
 
