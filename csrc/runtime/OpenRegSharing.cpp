@@ -19,7 +19,7 @@
 #include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegStorage.h"
 #include "runtime/OpenRegStream.h"
-#include "runtime/memory/OpenRegCachingAllocator.h"
+#include "runtime/memory/OpenRegDeviceAllocator.h"
 
 namespace c10::openreg {
 namespace {

@@ -25,17 +25,14 @@ using c10::CachingAllocator::AcceleratorAllocatorConfig;
 
 // ---- sizes
 
-namespace {
-
 // The size of the block for a request of `size` bytes: a multiple of the alignment. If roundup_power2_divisions is n,
 // the range from one power of two to the next has n equal steps, and a size above 512 * n bytes is first rounded up
 // to a step.
-size_t round_size(size_t size) {
+static size_t round_size(size_t size) {
   const size_t alignment = block_alignment();
   return std::max((round_up_to_division(size) + alignment - 1) & ~(alignment - 1), alignment);
 }
 
-// The size of a new segment for a block of params.size bytes.
 size_t get_allocation_size(const AllocParams& params) {
   using namespace c10::CachingAllocator;
   if (params.pool->is_small) {
@@ -48,15 +45,13 @@ size_t get_allocation_size(const AllocParams& params) {
                                       : (params.size + kRoundLarge - 1) / kRoundLarge * kRoundLarge;
 }
 
-bool should_split(const BlockPool& pool, size_t size, size_t remaining) {
+static bool should_split(const BlockPool& pool, size_t size, size_t remaining) {
   if (pool.owner->no_split) {
     return false;
   }
   return pool.is_small ? remaining >= kMinBlockSize
                        : remaining > kSmallSize && size < AcceleratorAllocatorConfig::max_split_size();
 }
-
-} // namespace
 
 // ---- pools
 
@@ -247,12 +242,6 @@ C10_NOINLINE void DeviceCachingAllocator::ask_before_alloc(AllocParams& params) 
   const size_t size = round_size(params.requested_size + *padding);
   params.padding = size - std::exchange(params.size, size);
   params.has_padding = *padding != 0;
-}
-
-bool DeviceCachingAllocator::alloc_block(AllocParams& params) {
-  params.alloc_size = get_allocation_size(params);
-  params.block = segments.alloc(*params.pool, params.alloc_size, params.context);
-  return params.block != nullptr;
 }
 
 C10_ALWAYS_INLINE char* DeviceState::alloc_found_block(const AllocParams& params) {

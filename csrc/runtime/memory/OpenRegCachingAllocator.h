@@ -1,6 +1,5 @@
 #pragma once
 
-#include <c10/util/Registry.h>
 #include <c10/util/flat_hash_map.h>
 
 #include <array>
@@ -18,18 +17,42 @@
 #include "runtime/OpenRegStream.h"
 #include "runtime/memory/OpenRegAllocatorConfig.h"
 #include "runtime/memory/OpenRegMemoryHistory.h"
-#include "runtime/memory/OpenRegMemoryStats.h"
 
 // The caching allocator of one device. Functions and classes that also exist in c10/cuda/CUDACachingAllocator.cpp have
 // the same names as there. OpenRegCachingAllocator.cpp has the rules, and what happens to a block from malloc() to
 // free(). The other files of this folder can be read later: Segments (what a request needs rarely), PrivatePools
-// (MemPool), MemoryStats, MemoryHistory and MemorySnapshot, AllocatorConfig.
+// (MemPool and its checkpoints), MemoryHistory (with the snapshot), AllocatorConfig. Only this folder includes this
+// header: DeviceAllocator is what other code calls.
 namespace c10::openreg {
+
+using c10::CachingAllocator::StatArray;
+using c10::CachingAllocator::StatType;
+using c10::CachingDeviceAllocator::DeviceStats;
 
 using Context = std::shared_ptr<GatheredContext>; // a stack trace of the program; null if none is recorded
 
+// ---- statistics: CUDA's, for small and large pools, and for both together
+
+C10_ALWAYS_INLINE void increase(StatArray& stat, StatType type, size_t amount) {
+  stat[static_cast<size_t>(StatType::AGGREGATE)].increase(amount);
+  stat[static_cast<size_t>(type)].increase(amount);
+}
+
+C10_ALWAYS_INLINE void decrease(StatArray& stat, StatType type, size_t amount) {
+  stat[static_cast<size_t>(StatType::AGGREGATE)].decrease(amount);
+  stat[static_cast<size_t>(type)].decrease(amount);
+}
+
+// The current value, small and large pools together.
+inline int64_t current(const StatArray& stat) {
+  return stat[static_cast<size_t>(StatType::AGGREGATE)].current;
+}
+
+// ---- blocks and pools
+
 class BlockPool;
 struct PoolSet;
+struct PrivatePoolState; // OpenRegDeviceAllocator.h
 
 struct Block {
   char* address; // in the device window (openreg.h, section Memory)
@@ -173,20 +196,6 @@ struct PoolSet {
   }
 };
 
-// What a MemPool held at one moment: its blocks, in the order of their addresses.
-struct PrivatePoolState {
-  struct BlockState {
-    char* address;
-    size_t size;
-    size_t requested_size; // of an allocated block
-    size_t padding;
-    bool allocated;
-    bool starts_segment;
-  };
-  MempoolId_t id;
-  std::vector<BlockState> blocks;
-};
-
 // All pools of one device, and which of them serves a request.
 class DevicePools {
  public:
@@ -252,55 +261,6 @@ inline bool is_oversize(size_t size) {
   return size > kSmallSize && size >= c10::CachingAllocator::AcceleratorAllocatorConfig::max_split_size();
 }
 
-// The segments of one device. This class allocates segments from the device, up to the memory fraction of the process,
-// counts them, and frees them (OpenRegSegments.cpp).
-class DeviceSegments {
- public:
-  using Segments = std::vector<std::unique_ptr<Block>>;
-
-  DeviceSegments(DeviceIndex device, DeviceStats* stats, BlockTable* blocks, MemoryHistory* history)
-      : device_(device), stats_(stats), blocks_(blocks), history_(history) {}
-
-  // A new segment of `size` bytes, as one block. The block belongs to `pool`, but is not in the pool's lists of free
-  // blocks. Null if the device has no room for the segment, or if the process may not have that much.
-  Block* alloc(BlockPool& pool, size_t size, const Context& context);
-
-  // These functions remove free segments from pools. The caller then passes the segments to free(), without the lock.
-  Segments take_all(const std::vector<BlockPool*>& pools, const Context& context);
-  // Only segments of at least max_split_size_mb, until they make up `wanted` bytes.
-  Segments take_oversize(BlockPool& pool, size_t wanted, const Context& context);
-  // Only the segments that have been free for longest, until they make up `wanted` bytes.
-  Segments take_oldest(const std::vector<BlockPool*>& pools, double wanted, const Context& context);
-
-  // Gives segments back to the device. Waits for the work of all devices, as orFree() does.
-  static void free(const Segments& segments);
-
-  // Limits what the process may reserve to this fraction of the device's memory, whose size in bytes is `total`.
-  void set_memory_fraction(double fraction, size_t total) {
-    memory_fraction_ = fraction;
-    allowed_memory_ = static_cast<size_t>(fraction * static_cast<double>(total));
-  }
-  double memory_fraction() const {
-    return memory_fraction_;
-  }
-  size_t allowed_memory() const {
-    return allowed_memory_;
-  }
-
- private:
-  const DeviceIndex device_;
-  DeviceStats* const stats_;
-  BlockTable* const blocks_;
-  MemoryHistory* const history_;
-  double memory_fraction_ = 1;
-  size_t allowed_memory_ = std::numeric_limits<size_t>::max(); // bytes
-
-  template <class Chosen>
-  Segments take(const std::vector<BlockPool*>& pools, const Context& context, const Chosen& chosen);
-  void count(const Block& segment, bool is_new);
-  void record(TraceEntry::Action action, const Block& segment, const Context& context);
-};
-
 // Blocks that were freed while streams still used them. Each waits for events.
 class BlockEvents {
  public:
@@ -339,17 +299,21 @@ struct AllocParams {
   Block* block = nullptr; // the result
 };
 
+// The size of a new segment for a block of params.size bytes.
+size_t get_allocation_size(const AllocParams& params);
+
 // Everything that the lock of a device guards.
 struct DeviceState {
   DeviceStats stats;
   BlockTable blocks;
   DevicePools pools{&stats, &blocks};
   MemoryHistory history;
-  DeviceSegments segments;
   BlockEvents events;
   std::vector<OutOfMemoryObserver> out_of_memory_observers;
+  double memory_fraction = 1;                                 // of the device's memory: what the process may reserve,
+  size_t allowed_memory = std::numeric_limits<size_t>::max(); // and the same in bytes
 
-  explicit DeviceState(DeviceIndex device) : history(device), segments(device, &stats, &blocks, &history) {}
+  explicit DeviceState(DeviceIndex device) : history(device) {}
 
   // The block at `pointer`, an address of the device window or of the kernel window; null if there is no block.
   Block* find_block(const void* pointer) const;
@@ -363,10 +327,11 @@ struct DeviceState {
   C10_ALWAYS_INLINE void release_block(Block* block, const Context& context);
   C10_ALWAYS_INLINE void free_block(Block* block, const Context& context);
 
-  // The same for the checkpoints (OpenRegCheckpoints.cpp), whose blocks come from no search, and which no stream uses.
+  // The same for checkpoints (OpenRegPrivatePools.cpp), whose blocks come from no search, and which no stream uses.
   char* alloc_taken_block(const AllocParams& params);
   void free_at_rest(Block* block);
 
+  void count_segment(const Block* segment, bool is_new);
   void report(const Block* block, int64_t bytes) const;
   C10_ALWAYS_INLINE void record_trace(
       TraceEntry::Action action, const Block* block, size_t size, const Context& context) {
@@ -429,11 +394,16 @@ class DeviceCachingAllocator : private DeviceState {
   // ---- freeing
   void process_events(std::unique_lock<Mutex>& lock, const Context& context);
 
-  // ---- checkpoints (OpenRegCheckpoints.cpp)
+  // ---- checkpoints (OpenRegPrivatePools.cpp)
   std::vector<Block*> blocks_at_rest(std::unique_lock<Mutex>& lock, MempoolId_t id);
 
   // ---- giving memory back to the device
-  void release_blocks(std::unique_lock<Mutex>& lock, const DeviceSegments::Segments& taken);
+  using Chosen = std::function<bool(const Block*)>;
+  bool release_blocks(
+      std::unique_lock<Mutex>& lock,
+      const std::vector<BlockPool*>& pools,
+      const Context& context,
+      const Chosen& chosen);
   void release_cached_blocks(std::unique_lock<Mutex>& lock, const Context& context, MempoolId_t id);
   bool release_available_cached_blocks(std::unique_lock<Mutex>& lock, const AllocParams& params);
   void garbage_collect_cached_blocks(std::unique_lock<Mutex>& lock, const Context& context);
@@ -449,24 +419,5 @@ class DeviceCachingAllocator : private DeviceState {
 // The segments of the MemPool `id`, in no order; {0, 0}: all segments. Adds an entry to the history. To be called with
 // the lock held.
 std::vector<SegmentInfo> take_snapshot(DeviceState& state, MempoolId_t id);
-
-// Callbacks that the device allocator calls in two cases: when it has no free block and the device has no room for
-// another segment, and in emptyCache(). A callback gives back blocks that its code holds without need. CUDA's allocator
-// has the same registry (c10::FreeMemoryCallback), for the same reason: the allocator calls code of a higher layer,
-// such as the sharing of memory between processes, without including it.
-//
-// Rule: a callback runs on the thread that allocates or calls emptyCache(), without the allocator's lock, and may free
-// device memory.
-class FreeMemoryCallback {
- public:
-  virtual ~FreeMemoryCallback() = default;
-  virtual void Execute() = 0;
-};
-
-C10_DECLARE_REGISTRY(FreeMemoryCallbacksRegistry, FreeMemoryCallback);
-#define REGISTER_FREE_MEMORY_CALLBACK(name, ...) C10_REGISTER_CLASS(FreeMemoryCallbacksRegistry, name, __VA_ARGS__)
-
-// Runs all callbacks that are registered.
-void trigger_free_memory_callbacks();
 
 } // namespace c10::openreg

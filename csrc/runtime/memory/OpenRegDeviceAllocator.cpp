@@ -13,16 +13,11 @@
 namespace c10::openreg {
 namespace {
 
-OpenRegDeviceAllocator* instance() {
-  static auto* allocator = new OpenRegDeviceAllocator; // leaked: tensors may outlive static destructors
-  return allocator;
-}
-
 // ---- deleters
 
 // The deleters of DataPtrs. A deleter gets only an address. Each device has deleters of its own, so that a deleter need
 // not find out to which device the address belongs. Only free_raw() has to find out.
-std::array<DeviceCachingAllocator*, kMaxDevices> device_allocators{};
+std::array<DeviceCachingAllocator*, kMaxDevices> device_allocators{}; // leaked, as device_allocator() is
 
 template <size_t device>
 void free_block(void* address) {
@@ -38,6 +33,33 @@ constexpr std::array<DeleterFnPtr, sizeof...(devices)> make_deleters(std::index_
 
 constexpr auto deleters = make_deleters(std::make_index_sequence<kMaxDevices>());
 
+// Calls fn(stat) for each statistic that has a peak.
+template <class Fn>
+void for_each_stat(DeviceStats& stats, const Fn& fn) {
+  const auto each = [&](StatArray& array) {
+    for (auto& stat : array) {
+      fn(stat);
+    }
+  };
+  for (StatArray* array :
+       {&stats.allocation,
+        &stats.segment,
+        &stats.active,
+        &stats.inactive_split,
+        &stats.allocated_bytes,
+        &stats.reserved_bytes,
+        &stats.active_bytes,
+        &stats.inactive_split_bytes,
+        &stats.requested_bytes}) {
+    each(*array);
+  }
+  for (auto& [id, array] : stats.reserved_bytes_by_private_pools) {
+    each(array);
+  }
+  fn(stats.oversize_allocations);
+  fn(stats.oversize_segments);
+}
+
 // Converts the times in the histories of all devices. Made by the first record_history() or snapshot().
 ApproximateClockToUnixTimeConverter& trace_clock() {
   static ApproximateClockToUnixTimeConverter clock;
@@ -47,11 +69,9 @@ ApproximateClockToUnixTimeConverter& trace_clock() {
 } // namespace
 
 OpenRegDeviceAllocator* device_allocator() {
-  return instance();
+  static auto* allocator = new OpenRegDeviceAllocator; // leaked: tensors may outlive static destructors
+  return allocator;
 }
-
-OpenRegDeviceAllocator::OpenRegDeviceAllocator() = default;
-OpenRegDeviceAllocator::~OpenRegDeviceAllocator() = default;
 
 // ---- devices
 
@@ -60,7 +80,7 @@ C10_NOINLINE void OpenRegDeviceAllocator::init() {
   if (!initialized_.load(std::memory_order_relaxed)) {
     read_allocator_settings();
     for (DeviceIndex device = 0; device < device_count(); ++device) {
-      device_allocators[device] = devices_.emplace_back(std::make_unique<DeviceCachingAllocator>(device)).get();
+      device_allocators[device] = new DeviceCachingAllocator(device);
     }
     initialized_.store(true, std::memory_order_release);
     if (const double fraction = memory_fraction_at_start(); fraction < 1) {
@@ -87,9 +107,9 @@ DeviceCachingAllocator& OpenRegDeviceAllocator::checked(DeviceIndex device) {
 DeviceCachingAllocator* OpenRegDeviceAllocator::owner_of(const void* pointer) {
   check_not_forked();
   if (initialized()) {
-    for (const auto& device : devices_) {
-      if (device->with_lock([&](const DeviceState& state) { return state.find_block(pointer) != nullptr; })) {
-        return device.get();
+    for (DeviceIndex device = 0; device < device_count(); ++device) {
+      if (at(device).with_lock([&](const DeviceState& state) { return state.find_block(pointer) != nullptr; })) {
+        return &at(device);
       }
     }
   }
@@ -131,7 +151,7 @@ DataPtr OpenRegDeviceAllocator::allocate_for_kernel(size_t size, DeviceIndex dev
 
 void OpenRegDeviceAllocator::free_raw(void* address) {
   if (address && !orIsInBadFork()) {
-    DeviceCachingAllocator* const owner = instance()->owner_of(address);
+    DeviceCachingAllocator* const owner = device_allocator()->owner_of(address);
     TORCH_CHECK(owner, "invalid device pointer: ", address);
     owner->free(address);
   }
@@ -153,8 +173,8 @@ void OpenRegDeviceAllocator::emptyCache(MempoolId_t pool) {
   check_not_forked();
   if (initialized()) {
     trigger_free_memory_callbacks();
-    for (const auto& device : devices_) {
-      device->emptyCache(pool);
+    for (DeviceIndex device = 0; device < device_count(); ++device) {
+      at(device).emptyCache(pool);
     }
   }
 }
@@ -181,11 +201,16 @@ CachingDeviceAllocator::DeviceStats OpenRegDeviceAllocator::getDeviceStats(Devic
 }
 
 void OpenRegDeviceAllocator::resetAccumulatedStats(DeviceIndex device) {
-  checked(device).with_lock([](DeviceState& state) { reset_accumulated(state.stats); });
+  checked(device).with_lock([](DeviceState& state) {
+    for_each_stat(state.stats, [](auto& stat) { stat.reset_accumulated(); });
+    state.stats.num_alloc_retries = state.stats.num_ooms = state.stats.num_sync_all_streams = 0;
+    state.stats.num_device_alloc = state.stats.num_device_free = 0;
+  });
 }
 
 void OpenRegDeviceAllocator::resetPeakStats(DeviceIndex device) {
-  checked(device).with_lock([](DeviceState& state) { reset_peak(state.stats); });
+  checked(device).with_lock(
+      [](DeviceState& state) { for_each_stat(state.stats, [](auto& stat) { stat.reset_peak(); }); });
 }
 
 std::pair<size_t, size_t> OpenRegDeviceAllocator::getMemoryInfo(DeviceIndex device) {
@@ -193,14 +218,17 @@ std::pair<size_t, size_t> OpenRegDeviceAllocator::getMemoryInfo(DeviceIndex devi
 }
 
 double OpenRegDeviceAllocator::memory_fraction(DeviceIndex device) {
-  return checked(device).with_lock([](const DeviceState& state) { return state.segments.memory_fraction(); });
+  return checked(device).with_lock([](const DeviceState& state) { return state.memory_fraction; });
 }
 
 void OpenRegDeviceAllocator::set_memory_fraction(double fraction, DeviceIndex device) {
   check_device_index(device);
   TORCH_CHECK(0 <= fraction && fraction <= 1, "invalid fraction:", fraction, ". Please set within [0, 1].");
   const size_t total = memory_info(device).second;
-  at(device).with_lock([&](DeviceState& state) { state.segments.set_memory_fraction(fraction, total); });
+  at(device).with_lock([&](DeviceState& state) {
+    state.memory_fraction = fraction;
+    state.allowed_memory = static_cast<size_t>(fraction * static_cast<double>(total));
+  });
 }
 
 // ---- memory pools
@@ -277,7 +305,7 @@ void OpenRegDeviceAllocator::record_history(std::optional<HistoryOptions> option
 }
 
 bool OpenRegDeviceAllocator::history_enabled() {
-  return initialized_.load(std::memory_order_acquire) && !devices_.empty() && devices_.front()->history_enabled();
+  return initialized_.load(std::memory_order_acquire) && device_count() > 0 && at(0).history_enabled();
 }
 
 MemorySnapshot OpenRegDeviceAllocator::snapshot(MempoolId_t pool, bool traces) {
@@ -285,8 +313,8 @@ MemorySnapshot OpenRegDeviceAllocator::snapshot(MempoolId_t pool, bool traces) {
   MemorySnapshot result;
   if (initialized()) {
     const auto to_nanoseconds = trace_clock().makeConverter();
-    for (const auto& device : devices_) {
-      device->with_lock([&](DeviceState& state) {
+    for (DeviceIndex device = 0; device < device_count(); ++device) {
+      at(device).with_lock([&](DeviceState& state) {
         if (traces) { // first, because take_snapshot() adds an entry
           result.device_traces.push_back(state.history.entries(to_nanoseconds));
         }

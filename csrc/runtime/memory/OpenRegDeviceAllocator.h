@@ -1,6 +1,7 @@
 #pragma once
 
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/Registry.h>
 
 #include <atomic>
 #include <functional>
@@ -34,14 +35,24 @@
 namespace c10::openreg {
 
 class DeviceCachingAllocator; // OpenRegCachingAllocator.h
-struct PrivatePoolState;      // OpenRegCachingAllocator.h
+
+// What a MemPool held at one moment: its blocks, in the order of their addresses.
+struct PrivatePoolState {
+  struct BlockState {
+    char* address;
+    size_t size;
+    size_t requested_size; // of an allocated block
+    size_t padding;
+    bool allocated;
+    bool starts_segment;
+  };
+  MempoolId_t id;
+  std::vector<BlockState> blocks;
+};
 
 // LITERALINCLUDE START: DEVICE ALLOCATOR CLASS
 class OPENREG_API OpenRegDeviceAllocator final : public c10::DeviceAllocator {
  public:
-  OpenRegDeviceAllocator();
-  ~OpenRegDeviceAllocator() override;
-
   // Both functions allocate on one device, the current device or `device`, for the current stream of that device. They
   // throw torch.OutOfMemoryError if the device has no memory left. For 0 bytes the pointer is null.
   DataPtr allocate(size_t size) override;
@@ -99,7 +110,6 @@ class OPENREG_API OpenRegDeviceAllocator final : public c10::DeviceAllocator {
   void attach_out_of_memory_observer(OutOfMemoryObserver observer);
 
  private:
-  std::vector<std::unique_ptr<DeviceCachingAllocator>> devices_; // empty before the first use
   std::atomic<bool> initialized_{false};
   ForkSafeMutex init_mutex_;
 
@@ -113,5 +123,24 @@ class OPENREG_API OpenRegDeviceAllocator final : public c10::DeviceAllocator {
 // LITERALINCLUDE END: DEVICE ALLOCATOR CLASS
 
 OPENREG_API OpenRegDeviceAllocator* device_allocator();
+
+// Callbacks that the device allocator calls in two cases: when it has no free block and the device has no room for
+// another segment, and in emptyCache(). A callback gives back blocks that its code holds without need. CUDA's allocator
+// has the same registry (c10::FreeMemoryCallback), for the same reason: the allocator calls code of a higher layer,
+// such as the sharing of memory between processes, without including it.
+//
+// Rule: a callback runs on the thread that allocates or calls emptyCache(), without the allocator's lock, and may free
+// device memory.
+class FreeMemoryCallback {
+ public:
+  virtual ~FreeMemoryCallback() = default;
+  virtual void Execute() = 0;
+};
+
+C10_DECLARE_REGISTRY(FreeMemoryCallbacksRegistry, FreeMemoryCallback);
+#define REGISTER_FREE_MEMORY_CALLBACK(name, ...) C10_REGISTER_CLASS(FreeMemoryCallbacksRegistry, name, __VA_ARGS__)
+
+// Runs all callbacks that are registered.
+void trigger_free_memory_callbacks();
 
 } // namespace c10::openreg

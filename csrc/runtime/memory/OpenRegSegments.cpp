@@ -7,6 +7,7 @@
 
 #include "runtime/OpenRegGraphsC10Utils.h"
 #include "runtime/OpenRegIdentity.h"
+#include "runtime/memory/OpenRegDeviceAllocator.h"
 
 // What a request needs rarely. Segments come from the device if no cached block fits a request. They go back to it when
 // the cache is emptied, when garbage is collected, and when the device has no room. If the device still has no room
@@ -45,24 +46,27 @@ void BlockPool::remove(Block* segment) {
   blocks_->erase(segment->address);
 }
 
-Block* DeviceSegments::alloc(BlockPool& pool, size_t size, const Context& context) {
-  if (current(stats_->reserved_bytes) + size > allowed_memory_) {
-    return nullptr;
+// Makes a segment, and params.block from it. The block is not in the pool's lists of free blocks. Returns false if the
+// device has no room for the segment, or if the process may not have that much.
+bool DeviceCachingAllocator::alloc_block(AllocParams& params) {
+  params.alloc_size = get_allocation_size(params);
+  if (current(stats.reserved_bytes) + params.alloc_size > allowed_memory) {
+    return false;
   }
   void* address = nullptr;
   const ObservedCalls calls(CallKind::Internal); // the program does not know the segment
   const UnsafeCalls unsafe;                      // as CUDA's allocator: a capture gets its segments
-  const orError_t result = orMalloc(&address, size);
+  const orError_t result = orMalloc(&address, params.alloc_size);
   if (result == orErrorMemoryAllocation) {
-    return nullptr;
+    return false;
   }
   OPENREG_CHECK(result);
-  auto* segment = new Block(static_cast<char*>(address), size, device_, &pool);
-  segment->context_when_segment_allocated = context;
-  blocks_->emplace(segment->address, segment);
-  count(*segment, true);
-  record(TraceEntry::SEGMENT_ALLOC, *segment, context);
-  return segment;
+  params.block = new Block(static_cast<char*>(address), params.alloc_size, device_, params.pool);
+  params.block->context_when_segment_allocated = params.context;
+  blocks.emplace(params.block->address, params.block);
+  count_segment(params.block, true);
+  record_trace(TraceEntry::SEGMENT_ALLOC, params.block, params.alloc_size, params.context);
+  return true;
 }
 
 // Refuses to give a segment back if a capture would refuse it. Otherwise the segment would be lost.
@@ -75,88 +79,58 @@ static void check_may_free(DeviceIndex device) {
   }
 }
 
-// Removes those free segments of `pools` for which `chosen(block)` is true.
-template <class Chosen>
-DeviceSegments::Segments DeviceSegments::take(
-    const std::vector<BlockPool*>& pools, const Context& context, const Chosen& chosen) {
-  Segments taken;
+// Gives those free segments of `pools` back to the device for which `chosen` is true. Returns whether there was such a
+// segment. Releases the lock meanwhile, because orFree() waits for the work of all devices.
+bool DeviceCachingAllocator::release_blocks(
+    std::unique_lock<Mutex>& lock, const std::vector<BlockPool*>& pools, const Context& context, const Chosen& chosen) {
+  std::vector<std::unique_ptr<Block>> taken;
   for (BlockPool* pool : pools) {
     for (Block* segment : pool->free_segments()) {
       if (chosen(segment)) {
         check_may_free(device_);
         pool->remove(segment);
-        count(*segment, false);
-        record(TraceEntry::SEGMENT_FREE, *segment, context ? context : segment->context_when_segment_allocated);
+        count_segment(segment, false);
+        record_trace(
+            TraceEntry::SEGMENT_FREE,
+            segment,
+            segment->size,
+            context ? context : segment->context_when_segment_allocated);
         taken.emplace_back(segment);
       }
     }
   }
-  return taken;
-}
-
-DeviceSegments::Segments DeviceSegments::take_all(const std::vector<BlockPool*>& pools, const Context& context) {
-  return take(pools, context, [](const Block*) { return true; });
-}
-
-DeviceSegments::Segments DeviceSegments::take_oversize(BlockPool& pool, size_t wanted, const Context& context) {
-  size_t taken = 0;
-  return take({&pool}, context, [&](const Block* block) {
-    const bool chosen = is_oversize(block->size) && taken < wanted;
-    taken += chosen ? block->size : 0;
-    return chosen;
-  });
-}
-
-DeviceSegments::Segments DeviceSegments::take_oldest(
-    const std::vector<BlockPool*>& pools, double wanted, const Context& context) {
-  std::multimap<uint64_t, size_t, std::greater<>> free_segments; // bytes by age, oldest first
-  for (BlockPool* pool : pools) {
-    for (const Block* segment : pool->free_segments()) {
-      free_segments.emplace(pool->age(segment), segment->size);
-    }
-  }
-  double taken = 0;
-  uint64_t youngest = std::numeric_limits<uint64_t>::max();
-  for (auto it = free_segments.begin(); it != free_segments.end() && taken < wanted; ++it) {
-    taken += static_cast<double>(it->second);
-    youngest = it->first;
-  }
-  return take(pools, context, [&](const Block* block) { return block->pool->age(block) >= youngest; });
-}
-
-void DeviceSegments::free(const Segments& segments) {
-  for (const auto& segment : segments) {
+  lock.unlock();
+  for (const auto& segment : taken) {
     OPENREG_CHECK(orFree(segment->address));
   }
+  lock.lock();
+  return !taken.empty();
 }
 
-void DeviceSegments::count(const Block& segment, bool is_new) {
-  const BlockPool& pool = *segment.pool;
+void DeviceState::count_segment(const Block* segment, bool is_new) {
+  const StatType type = segment->pool->stat_type();
+  PoolSet& owner = *segment->pool->owner;
   const auto change = [&](StatArray& stat, size_t amount) {
     if (is_new) {
-      increase(stat, pool.stat_type(), amount);
+      increase(stat, type, amount);
     } else {
-      decrease(stat, pool.stat_type(), amount);
+      decrease(stat, type, amount);
     }
   };
-  change(stats_->segment, 1);
-  change(stats_->reserved_bytes, segment.size);
-  if (pool.owner->is_private()) {
-    change(stats_->reserved_bytes_by_private_pools[pool.owner->id], segment.size);
+  change(stats.segment, 1);
+  change(stats.reserved_bytes, segment->size);
+  if (owner.is_private()) {
+    change(stats.reserved_bytes_by_private_pools[owner.id], segment->size);
   }
-  if (is_oversize(segment.size)) {
+  if (is_oversize(segment->size)) {
     if (is_new) {
-      stats_->oversize_segments.increase(1);
+      stats.oversize_segments.increase(1);
     } else {
-      stats_->oversize_segments.decrease(1);
+      stats.oversize_segments.decrease(1);
     }
   }
-  ++(is_new ? stats_->num_device_alloc : stats_->num_device_free);
-  pool.owner->segments += is_new ? 1 : -1;
-}
-
-void DeviceSegments::record(TraceEntry::Action action, const Block& segment, const Context& context) {
-  history_->record(action, segment.address, segment.size, segment.pool->stream, segment.pool->owner->id, context);
+  ++(is_new ? stats.num_device_alloc : stats.num_device_free);
+  owner.segments += is_new ? 1 : -1;
 }
 
 // ---- a request that no cached block fits
@@ -206,23 +180,14 @@ void DeviceCachingAllocator::emptyCache(MempoolId_t id) {
   release_cached_blocks(lock, context, id);
 }
 
-// Gives the segments back to the device. Releases the lock meanwhile, because DeviceSegments::free() waits for the
-// device.
-void DeviceCachingAllocator::release_blocks(std::unique_lock<Mutex>& lock, const DeviceSegments::Segments& taken) {
-  lock.unlock();
-  DeviceSegments::free(taken);
-  lock.lock();
-}
-
 void DeviceCachingAllocator::release_cached_blocks(
-    std::unique_lock<Mutex>& lock, const std::shared_ptr<GatheredContext>& context, MempoolId_t id) {
+    std::unique_lock<Mutex>& lock, const Context& context, MempoolId_t id) {
   synchronize_and_free_events(lock, context);
-  release_blocks(lock, segments.take_all(pools.releasable_pools(id), context));
+  release_blocks(lock, pools.releasable_pools(id), context, [](const Block*) { return true; });
   pools.forget_empty_pools();
 }
 
-void DeviceCachingAllocator::synchronize_and_free_events(
-    std::unique_lock<Mutex>& lock, const std::shared_ptr<GatheredContext>& context) {
+void DeviceCachingAllocator::synchronize_and_free_events(std::unique_lock<Mutex>& lock, const Context& context) {
   if (orMayCapture()) { // as CUDA's allocator
     return;
   }
@@ -236,25 +201,47 @@ void DeviceCachingAllocator::synchronize_and_free_events(
   }
 }
 
+// The age of the youngest free segment that must go, the oldest first, so that at least `wanted` bytes go.
+static uint64_t age_of_youngest(const std::vector<BlockPool*>& pools, double wanted) {
+  std::multimap<uint64_t, size_t, std::greater<>> free_segments; // bytes by age, oldest first
+  for (BlockPool* pool : pools) {
+    for (const Block* segment : pool->free_segments()) {
+      free_segments.emplace(pool->age(segment), segment->size);
+    }
+  }
+  double taken = 0;
+  uint64_t youngest = std::numeric_limits<uint64_t>::max();
+  for (auto it = free_segments.begin(); it != free_segments.end() && taken < wanted; ++it) {
+    taken += static_cast<double>(it->second);
+    youngest = it->first;
+  }
+  return youngest;
+}
+
 // garbage_collection_threshold: if the process has reserved more than this share of the memory that it may reserve,
 // gives back the large segments that have been free for longest. Leaves out blocks that other streams still use. Waits
 // for the work of all devices if it gives segments back.
-void DeviceCachingAllocator::garbage_collect_cached_blocks(
-    std::unique_lock<Mutex>& lock, const std::shared_ptr<GatheredContext>& context) {
-  const size_t capacity = std::min(segments.allowed_memory(), memory_info(device_).second);
+void DeviceCachingAllocator::garbage_collect_cached_blocks(std::unique_lock<Mutex>& lock, const Context& context) {
+  const size_t capacity = std::min(allowed_memory, memory_info(device_).second);
   const double threshold = AcceleratorAllocatorConfig::garbage_collection_threshold() * static_cast<double>(capacity);
   const double excess = static_cast<double>(current(stats.reserved_bytes)) - threshold;
   if (excess > 0) {
-    release_blocks(lock, segments.take_oldest(pools.large_pools(), excess, context));
+    const auto large_pools = pools.large_pools();
+    const auto youngest = age_of_youngest(large_pools, excess);
+    const auto chosen = [&](const Block* segment) { return segment->pool->age(segment) >= youngest; };
+    release_blocks(lock, large_pools, context, chosen);
   }
 }
 
 // max_split_size_mb: a block of at least this size serves only requests of at least this size
 // (BlockPool::find_merged()). Such blocks are given back first.
 bool DeviceCachingAllocator::release_available_cached_blocks(std::unique_lock<Mutex>& lock, const AllocParams& params) {
-  const auto taken = segments.take_oversize(*params.pool, params.alloc_size, params.context);
-  release_blocks(lock, taken);
-  return !taken.empty();
+  size_t taken = 0;
+  return release_blocks(lock, {params.pool}, params.context, [&](const Block* segment) {
+    const bool chosen = is_oversize(segment->size) && taken < params.alloc_size;
+    taken += chosen ? segment->size : 0;
+    return chosen;
+  });
 }
 
 // ---- observers
@@ -298,9 +285,7 @@ C10_NOINLINE bool DeviceCachingAllocator::may_reuse(std::unique_lock<Mutex>& loc
 
 // ---- out of memory
 
-namespace {
-
-std::string format_size(size_t bytes) {
+static std::string format_size(size_t bytes) {
   std::ostringstream out;
   out.precision(2);
   out << std::fixed;
@@ -316,41 +301,23 @@ std::string format_size(size_t bytes) {
   return out.str();
 }
 
-} // namespace
-
-void DeviceCachingAllocator::throw_out_of_memory(std::unique_lock<Mutex>& lock, const AllocParams& params) {
-  ++stats.num_ooms;
-  const auto [device_free, device_total] = memory_info(device_);
-  const bool is_limited = segments.memory_fraction() < 1;
-  const size_t allowed = is_limited ? segments.allowed_memory() : device_total;
-  const size_t allocated = current(stats.allocated_bytes);
-  const size_t reserved = current(stats.reserved_bytes);
-  const size_t in_private_pools = reserved_by_private_pools(stats);
-  history.record(
-      TraceEntry::OOM,
-      reinterpret_cast<void*>(device_free),
-      params.requested_size,
-      params.stream.id(),
-      {0, 0},
-      params.context);
-  c10::reportOutOfMemoryToProfiler(
-      static_cast<int64_t>(params.requested_size), allocated, reserved, Device(identity.type, device_));
-  const auto observers = out_of_memory_observers;
-  lock.unlock(); // an observer may wait for the GIL
-  for (const auto& observer : observers) {
-    observer(device_, params.requested_size, allowed, device_free);
-  }
+// To be called with the lock held.
+static std::string out_of_memory_message(
+    const DeviceState& state, DeviceIndex device, size_t requested, size_t device_free, size_t device_total) {
   const auto& words = identity.out_of_memory;
-  TORCH_CHECK_WITH(
-      OutOfMemoryError,
-      false,
+  const size_t allocated = current(state.stats.allocated_bytes);
+  size_t in_private_pools = 0;
+  for (const auto& [id, stat] : state.stats.reserved_bytes_by_private_pools) {
+    in_private_pools += current(stat);
+  }
+  return c10::str(
       identity.name,
       " out of memory. Tried to allocate ",
-      format_size(params.requested_size),
+      format_size(requested),
       ". ",
       words.device,
       " ",
-      static_cast<int>(device_),
+      static_cast<int>(device),
       " has a total capacity of ",
       format_size(device_total),
       " of which ",
@@ -360,15 +327,40 @@ void DeviceCachingAllocator::throw_out_of_memory(std::unique_lock<Mutex>& lock, 
       " ",
       format_size(device_total - device_free),
       " memory in use. ",
-      is_limited ? format_size(allowed) + " allowed; " : "",
+      state.memory_fraction < 1 ? format_size(state.allowed_memory) + " allowed; " : "",
       "Of the allocated memory ",
       format_size(allocated),
       " is allocated by PyTorch",
       in_private_pools ? ", with " + format_size(in_private_pools) + " " + words.private_pools : "",
       ", and ",
-      format_size(reserved - allocated),
+      format_size(current(state.stats.reserved_bytes) - allocated),
       " is reserved by PyTorch but unallocated. ",
       words.advice);
+}
+
+void DeviceCachingAllocator::throw_out_of_memory(std::unique_lock<Mutex>& lock, const AllocParams& params) {
+  ++stats.num_ooms;
+  const auto [device_free, device_total] = memory_info(device_);
+  history.record(
+      TraceEntry::OOM,
+      reinterpret_cast<void*>(device_free),
+      params.requested_size,
+      params.stream.id(),
+      {0, 0},
+      params.context);
+  c10::reportOutOfMemoryToProfiler(
+      static_cast<int64_t>(params.requested_size),
+      current(stats.allocated_bytes),
+      current(stats.reserved_bytes),
+      Device(identity.type, device_));
+  const std::string message = out_of_memory_message(*this, device_, params.requested_size, device_free, device_total);
+  const size_t allowed = memory_fraction < 1 ? allowed_memory : device_total;
+  const auto observers = out_of_memory_observers;
+  lock.unlock(); // an observer may wait for the GIL
+  for (const auto& observer : observers) {
+    observer(device_, params.requested_size, allowed, device_free);
+  }
+  TORCH_CHECK_WITH(OutOfMemoryError, false, message);
 }
 
 } // namespace c10::openreg

@@ -13,7 +13,6 @@
 
 #include "Graph.h"
 #include "runtime/OpenRegStorage.h"
-#include "runtime/memory/OpenRegCachingAllocator.h"
 #include "runtime/memory/OpenRegDeviceAllocator.h"
 
 namespace py = pybind11;
