@@ -20,6 +20,7 @@
 #include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegStorage.h"
 #include "simulator/InFront.h"
+#include "simulator/borrowed/KernelScope.h"
 #include "simulator/dry/Clock.h"
 #include "simulator/dry/Contents.h"
 #include "simulator/dry/Shapes.h"
@@ -27,10 +28,6 @@
 
 namespace at::openreg {
 namespace {
-
-// Autograd and autocast have handled the call already.
-constexpr c10::DispatchKeySet kHandled =
-    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
 
 // ---- The program's reads of values that nobody computed
 
@@ -271,7 +268,7 @@ class Skipping final : public InFront {
 
   static std::optional<ResultShapes> result_shapes_of(
       const c10::OperatorHandle& op, ArrayRef<c10::IValue> arguments, bool is_assumed) {
-    const c10::impl::ExcludeDispatchKeyGuard below(kHandled);
+    const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
     return skipped_shapes(op, arguments, is_assumed);
   }
 
@@ -339,7 +336,7 @@ class Skipping final : public InFront {
     const DeviceIndex device = check.device() >= 0 ? check.device()
                                : asked >= 0        ? asked
                                                    : c10::openreg::current_device();
-    const c10::impl::ExcludeDispatchKeyGuard below(kHandled);
+    const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
     if (has_out_) {
       resize_outputs(op, arguments, shapes->arguments);
     }
@@ -453,7 +450,7 @@ class Copying final : public InFront {
         " must match the size of tensor b ",
         source.sizes(),
         " in a copy");
-    const c10::impl::ExcludeDispatchKeyGuard below(kHandled);
+    const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
     const auto stream = c10::openreg::getCurrentOpenRegStream((to_device ? self : source).device().index());
     {
       std::pair<Tensor, Tensor> tensors{self, source};
@@ -571,7 +568,7 @@ class Counting final : public InFront {
     if (!has_contents(self) || contents_of(self) == orContentsKnown || has_weights) {
       return next_.callBoxed(op, keys, stack);
     }
-    const c10::impl::ExcludeDispatchKeyGuard below(kHandled);
+    const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
     const int64_t bins = std::max<int64_t>(arguments[is_histc_ ? 1 : 2].toInt(), 1);
     const Tensor counts = at::full({bins}, self.numel() / bins, is_histc_ ? self.scalar_type() : kLong);
     counts.narrow(0, 0, self.numel() % bins).add_(1);
@@ -760,7 +757,7 @@ void assume(const Tensor& tensor, const Tensor& value) {
       " bytes, but got one of ",
       tensor.nbytes(),
       " bytes: larger tensors have no values in dry execution.");
-  const c10::impl::ExcludeDispatchKeyGuard below(kHandled);
+  const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
   tensor.copy_(value);
   set_contents(tensor, orContentsAssumed);
 }
