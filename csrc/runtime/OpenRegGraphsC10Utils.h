@@ -8,12 +8,13 @@
 // load and one branch.
 namespace c10::openreg {
 
-// The number of the capture that `stream` is part of; 0 if it does not capture.
-inline uint64_t capture_of(Stream stream) {
+// The number of the capture that `stream` is part of; 0 if it does not capture. Also sets `graph`, if it is not null, to
+// the graph of the capture; leaves it as it is if there is none.
+inline uint64_t capture_of(Stream stream, orGraph_t* graph = nullptr) {
   uint64_t number = 0;
   if (orMayCapture()) {
     orStreamCaptureStatus status = orStreamCaptureStatusNone;
-    OPENREG_CHECK(orStreamGetCaptureInfo(OpenRegStream(stream).stream(), &status, &number, nullptr));
+    OPENREG_CHECK(orStreamGetCaptureInfo(OpenRegStream(stream).stream(), &status, &number, graph));
   }
   return number;
 }

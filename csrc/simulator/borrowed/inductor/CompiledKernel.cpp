@@ -140,7 +140,7 @@ void torch_openreg_launch_compiled(
   }
   if (C10_UNLIKELY(!c10::openreg::executes_inline())) {
     auto kernel = std::make_unique<QueuedCompiledKernel>(name, operands, count, run, body, bodySize);
-    launch_owned(stream, kernel, orLaunchDefault);
+    launch(stream, kernel);
     return;
   }
   const c10::openreg::Kernel kernel(stream.stream(), name, &OperandList::visit, &described);

@@ -24,17 +24,4 @@ void QueuedWork::compute_named(bool again) {
   }
 }
 
-bool launch(c10::Stream stream, std::unique_ptr<QueuedWork>& kernel, unsigned flags) {
-  return launch_owned(stream, kernel, flags);
-}
-
-orGraph_t captured_graph(c10::Stream stream) {
-  orGraph_t graph = nullptr;
-  if (orMayCapture()) {
-    orStreamCaptureStatus status = orStreamCaptureStatusNone;
-    OPENREG_CHECK(orStreamGetCaptureInfo(c10::openreg::OpenRegStream(stream).stream(), &status, nullptr, &graph));
-  }
-  return graph;
-}
-
 } // namespace at::openreg

@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "runtime/OpenRegGraphsC10Utils.h"
 #include "simulator/borrowed/OpenMPTeam.h"
 
 namespace at::openreg {
@@ -30,17 +31,12 @@ class QueuedWork {
   virtual void compute(bool again) = 0;
 };
 
-// Launches a kernel on `stream`, which then owns the kernel. Returns false, and leaves the kernel to the caller, if
-// `flags` has orLaunchNoWait and a launch would wait.
-bool launch(c10::Stream stream, std::unique_ptr<QueuedWork>& kernel, unsigned flags = orLaunchDefault);
-
-// The graph that the stream captures; null if it does not capture.
-orGraph_t captured_graph(c10::Stream stream);
-
-// What launch() does, for any class with name(), visit_operands(), run() and replay().
+// Launches a kernel on `stream`, which then owns the kernel: a QueuedWork, or any class with the same name(),
+// visit_operands(), run() and replay(). Returns false, and leaves the kernel to the caller, if `flags` has
+// orLaunchNoWait and a launch would wait.
 // LITERALINCLUDE START: QUEUE LAUNCH
 template <class Kernel>
-bool launch_owned(c10::Stream stream, std::unique_ptr<Kernel>& kernel, unsigned flags) {
+bool launch(c10::Stream stream, std::unique_ptr<Kernel>& kernel, unsigned flags = orLaunchDefault) {
   const orHostFn_t run = [](void* data) { std::unique_ptr<Kernel>(static_cast<Kernel*>(data))->run(); };
   const orHostFn_t replay = [](void* data) { static_cast<Kernel*>(data)->replay(); };
   const orHostFn_t destroy = [](void* data) { delete static_cast<Kernel*>(data); };
@@ -48,7 +44,8 @@ bool launch_owned(c10::Stream stream, std::unique_ptr<Kernel>& kernel, unsigned 
     static_cast<const Kernel*>(data)->visit_operands(visit, context);
   };
   const orKernel what{kernel->name(), operands, kernel.get()};
-  if (const orGraph_t graph = captured_graph(stream); C10_UNLIKELY(graph != nullptr)) {
+  orGraph_t graph = nullptr;
+  if (C10_UNLIKELY(c10::openreg::capture_of(stream, &graph) != 0)) {
     OPENREG_CHECK(orGraphRetainUserObject(graph, kernel.get(), destroy));
     OPENREG_CHECK(orLaunchDescribed(
         c10::openreg::OpenRegStream(stream).stream(), replay, kernel.release(), orLaunchDefault, &what));
