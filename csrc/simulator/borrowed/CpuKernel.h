@@ -81,15 +81,6 @@ T& argument_of(T& operand) {
   return operand;
 }
 
-template <class T>
-bool draws_from_philox(const T& operand) {
-  if constexpr (std::is_same_v<T, std::optional<Generator>>) {
-    return is_philox(operand);
-  } else {
-    return false;
-  }
-}
-
 // Converts the results of the CPU kernel to device tensors.
 template <class... Tensors>
 std::tuple<Tensors...> results(KernelScope& scope, std::tuple<Tensors...>&& values) {
@@ -125,7 +116,7 @@ struct CpuKernel<Op, Result(Args...)> {
     std::tuple<decltype(aliased(scope, args))...> operands{aliased(scope, args)...};
     const auto run = [](auto&... operand) -> decltype(auto) {
       if constexpr ((std::is_same_v<Args, std::optional<Generator>> || ...)) {
-        if (C10_UNLIKELY((draws_from_philox(operand) || ...))) {
+        if (C10_UNLIKELY(draws_as_gpu)) {
           return run_random_kernel<Op, Result, Args...>(argument_of(operand)...);
         }
       }

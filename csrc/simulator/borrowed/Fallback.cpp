@@ -99,9 +99,8 @@ static void run_boxed(
     if (value.isDevice() && value.toDevice().type() == identity.type) {
       value = Device(kCPU);
     } else if (is_generator(arguments[i])) {
-      Generator generator = scope.generator(value.toOptional<Generator>());
-      draws = is_philox(generator);
-      value = std::move(generator);
+      value = scope.generator(value.toOptional<Generator>());
+      draws = draws_as_gpu;
     } else {
       value = map_tensors(std::move(value), [&](Tensor&& tensor) { return scope.alias(std::move(tensor)); });
     }

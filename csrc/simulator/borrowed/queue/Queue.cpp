@@ -175,18 +175,16 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
   if (!(is_captured ? infer_captured_results(op, rule, operands) : infer_results(op, rule, operands))) {
     return false;
   }
-  const bool draws = generator && is_philox(generator->queued_generator());
-  auto kernel =
-      std::make_unique<QueuedKernel>(op, std::move(operands.for_kernel), key, draws ? &random_kernel(op) : nullptr);
+  auto kernel = std::make_unique<QueuedKernel>(
+      op, std::move(operands.for_kernel), key, generator && draws_as_gpu ? &random_kernel(op) : nullptr);
   torch::jit::Stack& results = operands.for_meta;
   if (!make_results(call, results, *kernel)) {
     return false;
   }
-  std::unique_ptr<QueuedWork> work = std::move(kernel);
   if (generator) {
-    generator->launch_on(stream, [&] { return launch(stream, work, orLaunchNoWait); });
+    generator->launch_on(stream, [&] { return launch(stream, kernel, orLaunchNoWait); });
   } else {
-    launch(stream, work);
+    launch(stream, kernel);
   }
   torch::jit::drop(stack, count);
   std::move(results.begin(), results.end(), std::back_inserter(stack));
@@ -194,7 +192,7 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
 }
 
 void queue_cpu_kernel(c10::Stream stream, const c10::OperatorHandle& op, torch::jit::Stack&& operands) {
-  std::unique_ptr<QueuedWork> kernel =
+  auto kernel =
       std::make_unique<QueuedKernel>(op, std::move(operands), CallKey(nullptr)); // copy_ has no result of its own
   launch(stream, kernel);
 }

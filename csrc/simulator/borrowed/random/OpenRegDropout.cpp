@@ -10,7 +10,7 @@ namespace at::openreg {
 namespace {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  if (draws_as_gpu()) {
+  if (draws_as_gpu) {
     m.impl("_fused_dropout", routed(torch::CppFunction::makeFromBoxedFunction<&run_boxed>(), "registered fallback"));
   }
 }

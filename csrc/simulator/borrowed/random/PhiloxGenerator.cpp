@@ -30,7 +30,7 @@ int64_t most_threads(c10::DeviceIndex device) {
 }
 
 const bool registered = [] {
-  if (draws_as_gpu()) {
+  if (draws_as_gpu) {
     c10::openreg::set_engine_factory([](c10::DeviceIndex device) { return make_generator<PhiloxGenerator>(device); });
   }
   return true;
@@ -39,7 +39,7 @@ const bool registered = [] {
 } // namespace
 
 // Python has checked the variable at `import torch`.
-bool draws_as_gpu() {
+bool chooses_philox() {
   const char* const chosen = std::getenv("OPENREG_RNG");
   return (chosen && *chosen ? chosen : std::string_view(default_random_numbers())) == "philox";
 }
@@ -122,10 +122,6 @@ PhiloxLaunch PhiloxGenerator::launch(int64_t numel, int64_t per_call) {
   const int64_t threads = std::min((numel + kBlock - 1) / kBlock * kBlock, most_threads(device_of_kernels_));
   const int64_t calls = (numel - 1) / (threads * per_call) + 1;
   return {advance(calls * kWords), threads};
-}
-
-bool is_philox(const std::optional<Generator>& generator) {
-  return generator && dynamic_cast<const PhiloxGenerator*>(generator->unsafeGetGeneratorImpl()) != nullptr;
 }
 
 } // namespace at::openreg

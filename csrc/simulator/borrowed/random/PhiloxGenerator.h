@@ -52,10 +52,9 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
   PhiloxGenerator* clone_impl() const override;
 };
 
-// Whether the device draws the numbers of a GPU (OPENREG_RNG, RandomChoice.h).
-bool draws_as_gpu();
-
-// Whether a kernel with this operand draws from a PhiloxGenerator.
-bool is_philox(const std::optional<Generator>& generator);
+// Whether the device draws the numbers of a GPU (OPENREG_RNG, RandomChoice.h). If so, each generator from which a kernel
+// draws is a PhiloxGenerator; otherwise none is.
+bool chooses_philox();
+inline const bool draws_as_gpu = chooses_philox();
 
 } // namespace at::openreg

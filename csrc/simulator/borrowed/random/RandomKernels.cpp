@@ -90,36 +90,37 @@ struct UniformInRange {
   }
 };
 
+// Fills with transform(value, mean, std) of values of the standard normal distribution.
+template <class scalar_t, class RNG, class Transform>
+void fill_with_normal(TensorIteratorBase& iter, double mean_, double std_, RNG& generator, const Transform& transform) {
+  using opmath_t = opmath_type<scalar_t>;
+  const auto mean = static_cast<opmath_t>(mean_);
+  const auto std = static_cast<opmath_t>(std_);
+  distribute<scalar_t, NormalOf<scalar_t>>(
+      iter, generator, [=](opmath_t value) { return static_cast<scalar_t>(transform(value, mean, std)); });
+}
+
 template <class RNG>
 struct NormalWith {
-  void operator()(const TensorBase& self, double mean_, double std_, const std::optional<Generator>& given) {
+  void operator()(const TensorBase& self, double mean, double std, const std::optional<Generator>& given) {
     RNG& generator = *check_generator<RNG>(given);
     auto iter = TensorIterator::borrowing_nullary_op(self);
     AT_DISPATCH_FLOATING_TYPES_AND2(kHalf, kBFloat16, iter.dtype(), "normal", [&] {
-      using opmath_t = opmath_type<scalar_t>;
-      const auto mean = static_cast<opmath_t>(mean_);
-      const auto std = static_cast<opmath_t>(std_);
-      if (mean == 0) {
-        distribute<scalar_t, NormalOf<scalar_t>>(
-            iter, generator, [=](opmath_t value) { return static_cast<scalar_t>(value * std); });
-      } else {
-        distribute<scalar_t, NormalOf<scalar_t>>(
-            iter, generator, [=](opmath_t value) { return static_cast<scalar_t>(std::fma(value, std, mean)); });
-      }
+      fill_with_normal<scalar_t>(iter, mean, std, generator, [](auto value, auto mean, auto std) {
+        return mean == 0 ? value * std : std::fma(value, std, mean);
+      });
     });
   }
 };
 
 template <class RNG>
 struct LogNormal {
-  void operator()(TensorIteratorBase& iter, double mean_, double std_, const std::optional<Generator>& given) {
+  void operator()(TensorIteratorBase& iter, double mean, double std, const std::optional<Generator>& given) {
     RNG& generator = *check_generator<RNG>(given);
     AT_DISPATCH_FLOATING_TYPES_AND2(kHalf, kBFloat16, iter.dtype(), "log_normal", [&] {
-      using opmath_t = opmath_type<scalar_t>;
-      const auto mean = static_cast<opmath_t>(mean_);
-      const auto std = static_cast<opmath_t>(std_);
-      distribute<scalar_t, NormalOf<scalar_t>>(
-          iter, generator, [=](opmath_t value) { return static_cast<scalar_t>(std::exp(std::fma(value, std, mean))); });
+      fill_with_normal<scalar_t>(iter, mean, std, generator, [](auto value, auto mean, auto std) {
+        return std::exp(std::fma(value, std, mean));
+      });
     });
   }
 };
