@@ -1,6 +1,7 @@
 #include "distributed/CollectiveQueue.h"
 
 #include <ATen/record_function.h>
+#include <occl_transport.h>
 
 #include <utility>
 
@@ -35,6 +36,11 @@ c10::intrusive_ptr<Work> CollectiveQueue::submit(
   c10::openreg::check_not_forked();
   request->sequence = key == StreamKey{} ? ++sequence_ : ++peer_sequences_[key];
   request->device = device.index();
+  const auto [place, is_new] = places_.try_emplace(device.index());
+  if (is_new) {
+    place->second = occl::placeOf(device.index());
+  }
+  request->place = place->second;
   if (coalescing_) {
     TORCH_CHECK(
         !coalesced_device_ || *coalesced_device_ == device, "All tensors of a coalesced call must be on one device");

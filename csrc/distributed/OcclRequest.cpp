@@ -36,7 +36,7 @@ occl::Header header_of(const CollectiveRequest& request) {
   const bool is_message = request.verb == Verb::send || request.verb == Verb::recv;
   occl::Header header{};
   header.sequence = request.sequence;
-  occl::setDevice(header, request.device);
+  header.place = request.place;
   header.root = is_message ? -1 : request.root;
   header.verb = request.verb;
   header.dims = static_cast<uint8_t>(std::min<size_t>(request.shape.size(), 255));

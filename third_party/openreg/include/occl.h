@@ -96,6 +96,12 @@ class Name {
   std::array<char, 24> text_{};
 };
 
+// Which device of which host a rank uses: the physical device, whatever *_VISIBLE_DEVICES says.
+struct Place {
+  uint64_t host; // 0: the ranks do not compare their devices
+  int32_t device;
+};
+
 // Describes a call to the other ranks, in the caller's words.
 struct Header {
   static constexpr size_t kShownDims = 8;
@@ -103,8 +109,7 @@ struct Header {
   uint64_t sequence; // the same on all ranks; send and recv are numbered for each peer and direction
   uint64_t inlined;  // set by the transport: how many bytes of data are in the same message
   uint64_t total;    // set by the transport: how many bytes of data the receiver gets
-  uint64_t host;     // setDevice()
-  int32_t device;    // setDevice()
+  Place place;       // placeOf()
   int32_t root;      // -1 for send and recv
   Verb verb;
   uint8_t dims;

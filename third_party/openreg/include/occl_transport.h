@@ -46,9 +46,9 @@ OPENREG_EXPORT bool checksHeaders();
 // std::invalid_argument if the variable has a bad value.
 OPENREG_EXPORT bool allowsSharedDevices();
 
-// Sets which device of which host the rank uses: the physical device, whatever *_VISIBLE_DEVICES says. The other ranks
-// compare it, unless allowsSharedDevices(). Ranks with different values of OCCL_HOSTID are on different hosts.
-OPENREG_EXPORT void setDevice(Header& header, int device);
+// Where a rank is that uses this device. The other ranks compare it, unless allowsSharedDevices(). Ranks with different
+// values of OCCL_HOSTID are on different hosts.
+OPENREG_EXPORT Place placeOf(int device);
 
 // The header that a receiver compares with the header `sent`. For a recv, the result has the sequence number of `sent`,
 // because send and recv count their messages separately.

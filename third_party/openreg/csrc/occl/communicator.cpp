@@ -60,12 +60,12 @@ std::string keyOf(const char* what, int rank) {
 
 } // namespace
 
-void setDevice(Header& header, int device) {
+Place placeOf(int device) {
   orDeviceProp properties;
-  if (!allowsSharedDevices() && orGetDeviceProperties(&properties, device) == orSuccess) {
-    header.host = std::hash<std::string>()(hostIdentity()) | 1; // 0: the ranks do not compare their devices
-    header.device = properties.pciBusID - 1;
+  if (allowsSharedDevices() || orGetDeviceProperties(&properties, device) != orSuccess) {
+    return {};
   }
+  return {std::hash<std::string>()(hostIdentity()) | 1, properties.pciBusID - 1};
 }
 
 Placement connect(const Bootstrap& bootstrap, int rank, int size) {

@@ -38,7 +38,7 @@ bool isSet(const char* name, const char* value, bool byDefault) {
 }
 
 bool shareDevice(const Header& a, const Header& b) {
-  return a.host != 0 && a.host == b.host && a.device == b.device;
+  return a.place.host != 0 && a.place.host == b.place.host && a.place.device == b.place.device;
 }
 
 // Whether the two headers can belong to one collective, or to one message of two ranks. Does not compare sequence numbers,
@@ -76,8 +76,8 @@ void throwMismatch(int rank, const Header& own, int otherRank, const Header& oth
   if (shareDevice(own, other)) {
     throw Error(
         Error::Code::duplicateDevice,
-        "Duplicate GPU detected : rank " + std::to_string(rank) + " and rank " + std::to_string(otherRank) +
-            " both on device " + std::to_string(own.device) +
+        "Duplicate GPU detected : rank " + std::to_string(rank) + " and rank " + std::to_string(otherRank) + " both on device " +
+            std::to_string(own.place.device) +
             ". Several ranks may use one device only if OCCL_MULTI_RANK_GPU_ENABLE=1.");
   }
   throw Error(
