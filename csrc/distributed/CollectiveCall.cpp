@@ -197,7 +197,9 @@ std::exception_ptr CollectiveCall::explain(
       return backend_error(
           c10::str(
               c10::openreg::identity.collectives,
-              " error: invalid usage. ",
+              " error: invalid usage. Duplicate ",
+              c10::openreg::identity.out_of_memory.device,
+              " detected : ",
               error.what(),
               " Call set_device() with LOCAL_RANK before the first collective."));
     }

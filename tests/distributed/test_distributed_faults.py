@@ -618,7 +618,7 @@ def test_the_other_ranks_report_that_a_fault_has_killed_a_rank() -> None:
 
 def duplicate(rank: int, other: int) -> str:
     return (
-        "DistBackendError: OCCL error: invalid usage. Duplicate GPU detected : "
+        "DistBackendError: OCCL error: invalid usage. Duplicate Device detected : "
         f"rank {rank} and rank {other} both on device 0. "
         "Several ranks may use one device only if OCCL_MULTI_RANK_GPU_ENABLE=1. "
         "Call set_device() with LOCAL_RANK before the first collective."

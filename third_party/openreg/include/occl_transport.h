@@ -57,8 +57,8 @@ OPENREG_EXPORT Header headerFor(const Request& request, const Header& sent);
 // Whether a receiver that has room for `room` bytes takes the message. `own` is headerFor(request, sent).
 OPENREG_EXPORT bool fits(const Header& own, const Header& sent, uint64_t room);
 
-// Throws an Error that describes both calls in the words of PyTorch's TORCH_DISTRIBUTED_DEBUG=DETAIL, or that says, in
-// NCCL's words, that both ranks use one device.
+// Throws an Error that describes both calls in the words of PyTorch's TORCH_DISTRIBUTED_DEBUG=DETAIL, or that says that
+// both ranks use one device: the part of NCCL's message behind "Duplicate GPU detected :".
 [[noreturn]] OPENREG_EXPORT void throwMismatch(int rank, const Header& own, int otherRank, const Header& other);
 
 // ---- plans

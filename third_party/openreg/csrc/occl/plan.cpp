@@ -76,7 +76,7 @@ void throwMismatch(int rank, const Header& own, int otherRank, const Header& oth
   if (shareDevice(own, other)) {
     throw Error(
         Error::Code::duplicateDevice,
-        "Duplicate GPU detected : rank " + std::to_string(rank) + " and rank " + std::to_string(otherRank) + " both on device " +
+        "rank " + std::to_string(rank) + " and rank " + std::to_string(otherRank) + " both on device " +
             std::to_string(own.place.device) +
             ". Several ranks may use one device only if OCCL_MULTI_RANK_GPU_ENABLE=1.");
   }
