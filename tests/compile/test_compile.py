@@ -23,9 +23,8 @@ def python(inductor_cache: Path, tmp_path: Path) -> Run:
 
 
 NAMES = [
-    *("conv_batch_norm", "gpt2_block", "embedding_cross_entropy", "reductions", "scatter_index_add"),
-    *("in_place_through_views", "dropout", "input_mutation", "cpu_scalar", "custom_operator"),
-    *("two_devices", "streams_and_events"),
+    *("embedding_cross_entropy", "reductions", "scatter_index_add", "in_place_through_views", "dropout"),
+    *("input_mutation", "cpu_scalar", "custom_operator", "two_devices", "streams_and_events"),
 ]
 """One program of each kind. `make compiled` runs all programs, which takes an hour."""
 
@@ -36,7 +35,7 @@ def test_programs_agree_with_eager_and_with_the_compiled_cpu_bit_for_bit(inducto
     assert_all_agree(found, NAMES)
     assert {
         report["name"]: report["bit_for_bit"] for report in found if report["bit_for_bit"] is not None
-    } == dict.fromkeys(NAMES[:7], True)
+    } == dict.fromkeys(NAMES[:5], True)
 
 
 @pytest.mark.slow
@@ -46,8 +45,7 @@ def test_programs_agree_with_eager_when_kernels_are_queued(inductor_cache: Path)
 
 @pytest.mark.slow
 def test_programs_agree_with_eager_with_dynamic_shapes(inductor_cache: Path) -> None:
-    names = ["mlp_layer_norm", "reductions"]
-    assert_all_agree(reports(inductor_cache, "--dynamic", "true", *names), names)
+    assert_all_agree(reports(inductor_cache, "--dynamic", "true", "mlp_layer_norm"), ["mlp_layer_norm"])
 
 
 @pytest.mark.slow
@@ -145,7 +143,7 @@ def test_import_torch_imports_nothing_of_the_compiler(python: Run) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
+@MODES
 def test_compiled_kernels_run_in_a_kernel_scope_and_declare_what_they_write(python: Run, mode: str) -> None:
     code = f"""
         import sys

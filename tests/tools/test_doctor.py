@@ -186,30 +186,27 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 
 @pytest.mark.slow
-def test_people_get_a_table_and_a_verdict_and_bad_options_are_named_and_ignored(clinic: Environment) -> None:
-    result = doctor(clinic, "--frobnicate", "--timeout", "soon")
+def test_people_get_the_model_a_table_and_a_verdict_and_bad_options_are_named_and_ignored(clinic: Environment) -> None:
+    result = doctor(clinic, "--frobnicate", "--timeout", "soon", OPENREG_MODEL="cuda-t4")
     assert result.stderr == (
         "torch-openreg doctor: argument --timeout: must be a number above 0 and below a million, not 'soon': all "
         "options ignored\n"
     )
     first, *lines, verdict = [line for line in result.stdout.splitlines() if line]
     head, *table = lines
-    assert table.pop(1) == f"Package  torch_openreg  {clinic.package}"
+    model, header = (next(n for n, line in enumerate(table) if line.startswith(word)) for word in ("Model", "backend"))
+    shown = " ".join(table[model:header])
+    assert shown.startswith("Model    cuda-t4, NVIDIA T4, 16 GB")
+    assert all(words in shown for words in ("name Tesla T4", "total_memory 14.8 GiB", "major 7, minor 5"))
+    assert table[1] == f"Package  torch_openreg  {clinic.package}"
     assert first == "Device: openreg, provided by torch_openreg."
     assert head.startswith("Python   3.") and table[0].startswith("PyTorch  ")
-    assert table[1].split() == ["backend", "distribution", "result", "time", "modules", "libraries", "PrivateUse1"]
-    assert {line.split()[0]: line.split()[3] for line in table[2:]} == {"torch_openreg": "ok", "torch_fine": "ok"}
+    names, *backends = map(str.split, table[header:])
+    assert names == ["backend", "distribution", "result", "time", "modules", "libraries", "PrivateUse1"]
+    assert {line[0]: line[3] for line in backends} == {"torch_openreg": "ok", "torch_fine": "ok"}
     assert verdict.startswith("`import torch` works here, in ") and verdict.endswith(" s, with device 'openreg'.")
     assert "\033" not in result.stdout
     assert result.returncode == 0
-
-
-@pytest.mark.slow
-def test_a_device_model_is_shown_with_its_properties(clinic: Environment) -> None:
-    lines = doctor(clinic, OPENREG_MODEL="cuda-t4").stdout.splitlines()
-    start = lines.index("Model    cuda-t4, NVIDIA T4, 16 GB")
-    shown = " ".join(lines[start + 1 : lines.index("", start)])
-    assert all(words in shown for words in ("name Tesla T4", "total_memory 14.8 GiB", "major 7, minor 5"))
 
 
 def test_our_own_failure_is_reported_in_our_own_words(environment: Environment) -> None:

@@ -11,17 +11,16 @@ from programs import importing
 
 @pytest.mark.slow
 def test_random_programs_compute_what_they_compute_on_the_cpu() -> None:
-    records = fuzz(programs=100, seed=20, device=DEVICE, jobs=2)
-    assert [record["result"] for record in records] == ["same"] * 100
+    records = fuzz(programs=60, seed=20, device=DEVICE, jobs=2)
+    assert [record["result"] for record in records] == ["same"] * 60
     lines = sum(len(record["lines"]) for record in records)
     assert sum(record["raised"] for record in records) < lines / 3
 
 
 @pytest.mark.slow
 @pytest.mark.only_on("openreg", reason="about the device's queue")
-@pytest.mark.parametrize("execution", ["async", "chaos"])
-def test_random_programs_whose_queue_runs_behind(execution: str) -> None:
-    records = fuzz(programs=40, seed=21, device=DEVICE, jobs=1, execution=execution)
+def test_random_programs_whose_queue_runs_behind() -> None:
+    records = fuzz(programs=40, seed=21, device=DEVICE, jobs=1, execution="chaos")
     assert [record["result"] for record in records] == ["same"] * 40
 
 

@@ -24,8 +24,6 @@ from tests.operators.test_nn_zoo import CASES
 from tests.runtime.kernel_scope.watch import native_handle, watch
 from torch_openreg import openreg
 
-SAMPLES = 2
-
 
 def tensors_of(value: object) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
@@ -58,11 +56,13 @@ def step(module: torch.nn.Module, arguments: tuple[object, ...]) -> object:
     return result
 
 
-def calls_of_the_database(names: list[str]) -> Iterator[tuple[str, Callable[[], object], list[torch.Tensor]]]:
+def calls_of_the_database(
+    most: int, names: list[str]
+) -> Iterator[tuple[str, Callable[[], object], list[torch.Tensor]]]:
     for op in op_db:
         if torch.float32 in op.dtypes and (not names or op.name in names):
             samples = sample_inputs(op, torch.float32, device=DEVICE)
-            for sample in itertools.islice(samples, SAMPLES):
+            for sample in itertools.islice(samples, most):
                 name = op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
                 call = functools.partial(op, sample.input, *sample.args, **sample.kwargs)
                 yield name, call, tensors_of((sample.input, sample.args, sample.kwargs))
@@ -76,7 +76,7 @@ def calls_of_the_zoo(names: list[str]) -> Iterator[tuple[str, Callable[[], objec
             yield name, functools.partial(step, module, arguments), tensors_of(arguments)
 
 
-def run(mode: str, names: list[str]) -> dict[str, object]:
+def run(mode: str, most: int, names: list[str]) -> dict[str, object]:
     openreg.execution_mode(mode, seed=1) if mode == "chaos" else openreg.execution_mode(mode)
     stream = openreg.Stream()
     handle = native_handle(stream)
@@ -84,7 +84,7 @@ def run(mode: str, names: list[str]) -> dict[str, object]:
     skipped: list[str] = []
     faults: dict[str, list[str]] = {}
     with openreg.stream(stream):
-        for name, call, inputs in itertools.chain(calls_of_the_database(names), calls_of_the_zoo(names)):
+        for name, call, inputs in itertools.chain(calls_of_the_database(most, names), calls_of_the_zoo(names)):
             try:
                 result, count, wrong = watch(call, handle)
             # jiterator asserts that there is CUDA
@@ -104,10 +104,11 @@ def run(mode: str, names: list[str]) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.runtime.kernel_scope", description=__doc__)
     parser.add_argument("--mode", choices=("inline", "async", "chaos"), default="inline")
+    parser.add_argument("--samples", type=int, default=2, help="samples of each operator: %(default)s")
     parser.add_argument("names", nargs="*", help="operators; default: all of the database")
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    json.dump(run(arguments.mode, arguments.names), sys.stdout, indent=1)
+    json.dump(run(arguments.mode, arguments.samples, arguments.names), sys.stdout, indent=1)
     print()
 
 
