@@ -37,9 +37,10 @@ def ranks() -> Callable[..., dict[int, tuple[Any, str | None]]]:
     """`ranks(size, function, *arguments)` gives (result, traceback) of each rank; a rank that died is missing."""
 
     def run(size: int, function: Callable[..., Any], *arguments: Any) -> dict[int, tuple[Any, str | None]]:
-        # The ranks are forks of a process that has imported torch, which takes seconds, and has not used the device.
+        # The ranks are forks of a process that has imported torch, and what DDP and optimizers import, which takes
+        # seconds, and has not used the device.
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch"])
+        context.set_forkserver_preload(["torch", "torch._dynamo"])
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             port = listener.getsockname()[1]

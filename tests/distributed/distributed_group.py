@@ -49,10 +49,18 @@ def serve(rank: int, size: int, port: int, backend: str | None, address: bytes) 
 
 
 class Group:
-    """`size` ranks, in a process group unless `backend` is "none". The ranks behave as if they ran on `hosts` hosts."""
+    """`size` ranks, in a process group unless `backend` is "none". The ranks behave as if they ran on `hosts` hosts.
+
+    `imports`: as in programs.start().
+    """
 
     def __init__(
-        self, size: int, backend: str | None = None, environment: dict[str, str] | None = None, hosts: int = 1
+        self,
+        size: int,
+        backend: str | None = None,
+        environment: dict[str, str] | None = None,
+        hosts: int = 1,
+        imports: tuple[str, ...] = programs.DISTRIBUTED,
     ) -> None:
         port = free_port()
         self.size = size
@@ -71,7 +79,7 @@ class Group:
                 arguments = (rank, size, port, backend, listener.getsockname())
                 code = f"import {__name__}; {__name__}.serve{arguments}"
                 variables |= environment or {}
-                self.processes.append(programs.start(sys.executable, "-c", code, **variables))
+                self.processes.append(programs.start(sys.executable, "-c", code, imports=imports, **variables))
                 self.pipes.append(self._accept(rank, listener))
         for rank in range(size):
             self._receive(rank, 600)

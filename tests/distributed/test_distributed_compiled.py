@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import distributed_compiled
+import programs
 import pytest
 from distributed_group import Group
 
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Group]:
-    made = Group(2, "cpu:gloo,openreg:occl")
+    made = Group(2, "cpu:gloo,openreg:occl", imports=programs.COMPILER)
     yield made
     made.close()
 

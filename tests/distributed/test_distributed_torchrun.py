@@ -5,48 +5,44 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import programs
 import pytest
-from programs import Done, at_once
+from programs import at_once
 
 pytestmark = pytest.mark.slow
 
-TRAIN = """
-import os, sys, torch, torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
+START = """
+import os, torch, torch.distributed as dist
 
-device = torch.device("openreg", int(os.environ["LOCAL_RANK"]) % torch.accelerator.device_count())
-dist.init_process_group(device_id=device)
-rank = dist.get_rank()
+device = torch.device("openreg", int(os.environ["LOCAL_RANK"]))
 torch.accelerator.set_device_index(device.index)
-torch.manual_seed(0)
-model = DistributedDataParallel(torch.nn.Linear(4, 4).to(device))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(4):
-    model(torch.full((2, 4), float(rank), device=device)).sum().backward()
-    optimizer.step()
-    if step == 1 and rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] < os.environ.get("DIES_UNTIL", "0"):
-        os._exit(1)
+dist.init_process_group(device_id=device)
+rank, attempt = dist.get_rank(), os.environ["TORCHELASTIC_RESTART_COUNT"]
 total = torch.tensor(float(rank), device=device)
 dist.all_reduce(total)
-attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+"""
+END = """
 line = f"rank {rank} of {dist.get_world_size()} attempt {attempt} total {total.item()}\\n"
 print(line, end="", flush=True)  # one write, because the ranks share one pipe
 dist.destroy_process_group()
 """
-
-
-SUM = """
-import os, torch, torch.distributed as dist
-
-torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
-dist.init_process_group("occl")
-rank = dist.get_rank()
+DIES = """
+if rank == 1 and attempt == "0":
+    os._exit(1)
+dist.all_reduce(total)
+"""
+TRAINS = """
+torch.manual_seed(rank)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4).to(device))
+model(torch.full((2, 4), float(rank), device=device)).sum().backward()
+assert torch.equal(model.module.weight.grad.cpu(), torch.full((4, 4), 3.0))  # the mean of 2 * rank
+"""
+# A host sends the bytes of the sum about once. A ring of all four ranks would send them 1.5 times.
+SUMS = """
 counter = f"/sys/class/net/{os.environ['GLOO_SOCKET_IFNAME']}/statistics/tx_bytes"
 x = torch.ones(1 << 20, device="openreg")
 dist.all_reduce(x)
@@ -57,28 +53,17 @@ for _ in range(5):
 dist.barrier()
 sent = (int(open(counter).read()) - before) / (5 * x.nbytes)
 assert torch.equal(x.cpu(), torch.full((1 << 20,), 4.0**6)), x
-print(f"rank {rank} sent {sent:.2f}\\n", end="", flush=True)
-dist.destroy_process_group()
+assert 0.9 < sent < 1.25, sent
 """
 
 
-def torchrun(folder: Path, *options: str, **variables: str) -> Done:
-    program = folder / "train.py"
-    program.write_text(textwrap.dedent(TRAIN))
-    return programs.run(sys.executable, "-m", "torch.distributed.run", *options, program, **variables)
-
-
-def test_torchrun_starts_a_rank_for_each_device(tmp_path: Path) -> None:
-    result = torchrun(tmp_path, "--standalone", "--nproc-per-node", "openreg", OPENREG_DEVICE_COUNT="2")
-    assert result.returncode == 0, result.stderr
-    assert sorted(result.stdout.splitlines()) == [f"rank {rank} of 2 attempt 0 total 1.0" for rank in range(2)]
-
-
-def test_torchrun_starts_again_when_a_rank_dies(tmp_path: Path) -> None:
-    options = ("--standalone", "--nproc-per-node", "2", "--max-restarts", "1")
-    result = torchrun(tmp_path, *options, DIES_UNTIL="1")
-    assert result.returncode == 0, result.stderr
-    assert sorted(result.stdout.splitlines()) == [f"rank {rank} of 2 attempt 1 total 1.0" for rank in range(2)]
+def test_torchrun_starts_a_rank_for_each_device_and_again_when_a_rank_dies(tmp_path: Path) -> None:
+    program = tmp_path / "dies.py"
+    program.write_text(START + DIES + END)
+    options = ("--standalone", "--nproc-per-node", "openreg", "--max-restarts", "1")
+    command = (sys.executable, "-m", "torch.distributed.run", *options, program)
+    result = programs.run(*command, OPENREG_DEVICE_COUNT="2", status=0)
+    assert sorted(result.stdout.splitlines()) == [f"rank {rank} of 2 attempt 1 total 2.0" for rank in range(2)]
 
 
 def ip(*arguments: str) -> None:
@@ -106,32 +91,22 @@ def hosts() -> Iterator[list[tuple[str, str, str]]]:
             programs.run("ip", "netns", "delete", name)
 
 
-def run_on(hosts: list[tuple[str, str, str]], program: Path, transport: str) -> list[str]:
-    """The lines that two ranks on each host print. A host sees only its own processes."""
+def test_two_hosts_train_together_and_a_host_sends_a_large_sum_once(
+    tmp_path: Path, hosts: list[tuple[str, str, str]]
+) -> None:
+    """Each host has two ranks, and sees only its own processes."""
+    program = tmp_path / "train.py"
+    program.write_text(START + TRAINS + SUMS + END)
     processes = [
         partial(
             programs.run,
             *("ip", "netns", "exec", name, "unshare", "--pid", "--fork", "--mount-proc"),
             *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(number)),
             *("--nproc-per-node", "2", "--master-addr", hosts[0][2], "--master-port", "29400", program),
-            **{"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": interface, "OCCL_TRANSPORT": transport},
+            **{"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": interface},
             status=0,
         )
         for number, (name, interface, _) in enumerate(hosts)
     ]
-    return sorted(line for result in at_once(*processes) for line in result.stdout.splitlines())
-
-
-@pytest.mark.parametrize("transport", ["auto", "gloo"])
-def test_two_hosts_train_together(tmp_path: Path, hosts: list[tuple[str, str, str]], transport: str) -> None:
-    program = tmp_path / "train.py"
-    program.write_text(textwrap.dedent(TRAIN))
-    assert run_on(hosts, program, transport) == [f"rank {rank} of 4 attempt 0 total 6.0" for rank in range(4)]
-
-
-def test_a_host_sends_a_large_sum_once(tmp_path: Path, hosts: list[tuple[str, str, str]]) -> None:
-    """A host sends the bytes of the sum about once. A ring of all four ranks would send them 1.5 times."""
-    program = tmp_path / "sum.py"
-    program.write_text(textwrap.dedent(SUM))
-    for line in run_on(hosts, program, "auto"):
-        assert 0.9 < float(line.split()[-1]) < 1.25, line
+    lines = sorted(line for result in at_once(*processes) for line in result.stdout.splitlines())
+    assert lines == [f"rank {rank} of 4 attempt 0 total 6.0" for rank in range(4)]

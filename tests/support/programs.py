@@ -40,8 +40,9 @@ elif SERVERS:  # without an import of the package, which would load torch into t
 # Variables that Python and torch do not read while they start.
 LATE = re.compile(
     "OPENREG|OCCL_|MASTER_|PYTEST_|BACKEND_AUTOLOAD|ALLOC_CONF"
-    "|^(ARTIFACTS?|BACKEND|CLIENT_DEVICES|COLUMNS|CUDA_VISIBLE_DEVICES|HOME|LOADS|(LOCAL_)?RANK|PY_COLORS|PYTHONPATH"
-    "|TEST_DEVICE|TORCHINDUCTOR_CACHE_DIR|USERPROFILE|WORLD_SIZE)$"
+    "|^(ACCELERATE_TORCH_DEVICE|ARTIFACTS?|BACKEND|CLIENT_DEVICES|COLUMNS|CUDA_LAUNCH_BLOCKING|CUDA_VISIBLE_DEVICES|HOME"
+    "|LOADS|(LOCAL_)?RANK|PY_COLORS|PYTHONPATH|PYTORCH_NVML_BASED_CUDA_CHECK|TEST_DEVICE|TORCHINDUCTOR_CACHE_DIR"
+    "|USERPROFILE|WORLD_SIZE)$"
 )
 
 # What a build of PyTorch with CUDA reads while it starts: the type decides which libraries it opens.
@@ -50,6 +51,9 @@ OF_CUDA = ("TORCH_OPENREG_AS", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 LOADING = ("TORCH_DEVICE_BACKEND_AUTOLOAD", "TORCH_OPENREG_AS", "TORCH_OPENREG_AUTOLOAD", "OPENREG_RNG")
 # The modules of torch.compile. They take three times as long as torch.
 COMPILER = ("torch", "torch._inductor.compile_fx")
+# What programs of several ranks import after torch: each rank would take a second for it. Not the modules of dynamo, whose
+# import asks for the number of devices.
+DISTRIBUTED = ("torch", "torch.distributed.fsdp", "torch.distributed.tensor.parallel")
 
 
 def read_early(environment: Mapping[str, str]) -> dict[str, str]:
