@@ -11,11 +11,12 @@ import os
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import programs
 import pytest
 from cuda_builds import AS_CUDA
-from programs import Run
+from programs import COMPILER, DISTRIBUTED, Run
 
 pytestmark = AS_CUDA
 
@@ -27,10 +28,8 @@ def cuda(run_python: Run) -> Callable[..., list[str]]:
     The test fails if the code fails or writes to stderr.
     """
 
-    def run(code: str, **environment: str) -> list[str]:
-        result = run_python(
-            HELPERS + textwrap.dedent(code), TORCH_OPENREG_AS="cuda", **environment, status=0, errors=""
-        )
+    def run(code: str, **settings: Any) -> list[str]:
+        result = run_python(HELPERS + textwrap.dedent(code), TORCH_OPENREG_AS="cuda", **settings, status=0, errors="")
         return result.stdout.splitlines()
 
     return run
@@ -345,10 +344,12 @@ def test_the_random_state_of_a_gpus_checkpoint_is_taken_before_the_start(cuda: C
 @pytest.mark.slow
 def test_recurrent_networks_do_not_advise_to_rebuild_pytorch(cuda: Cuda) -> None:
     code = """
+    import warnings
+    warnings.simplefilter("error")
     lstm = torch.nn.LSTM(3, 4, bidirectional=True).cuda()
     print(lstm(torch.ones(2, 1, 3, device="cuda"))[0].shape)
     """
-    assert cuda(code, PYTHONWARNINGS="error") == ["torch.Size([2, 1, 8])"]
+    assert cuda(code) == ["torch.Size([2, 1, 8])"]
 
 
 def test_each_replaced_function_of_pytorch_has_a_reason_of_a_known_kind(cuda: Cuda) -> None:
@@ -367,6 +368,9 @@ def test_each_replaced_function_of_pytorch_has_a_reason_of_a_known_kind(cuda: Cu
 @pytest.mark.slow
 def test_dynamo_calls_streams_and_ranges_and_does_not_trace_into_them(cuda: Cuda) -> None:
     code = """
+    import logging, warnings
+    logging.disable()
+    warnings.simplefilter("ignore")
     s = torch.cuda.Stream()
     def breaks_in_a_stream(x):
         with torch.cuda.stream(s):
@@ -385,7 +389,7 @@ def test_dynamo_calls_streams_and_ranges_and_does_not_trace_into_them(cuda: Cuda
         compiled = torch.compile(function, backend="aot_eager")
         print(*[compiled(torch.ones(2, device="cuda")).tolist() for _ in range(2)])
     """
-    lines = cuda(code, PYTHONWARNINGS="ignore", TORCH_LOGS="-all")
+    lines = cuda(code, imports=COMPILER)
     assert lines == ["[3.0, 3.0] [3.0, 3.0]", *["[2.0, 2.0] [2.0, 2.0]"] * 2]
 
 
@@ -607,6 +611,8 @@ def test_the_settings_of_cudas_allocator_are_read(cuda: Cuda) -> None:
 @pytest.mark.slow
 def test_shared_memory_is_registered_as_pinned_memory(cuda: Cuda) -> None:
     code = """
+    import warnings
+    warnings.simplefilter("ignore")
     x = torch.arange(1000.0).share_memory_()
     cudart = torch.cuda.cudart()
     print(x.is_pinned(), cudart.cudaHostRegister(x.data_ptr(), x.nbytes, 1), x.is_pinned(), x.is_shared())
@@ -622,7 +628,7 @@ def test_shared_memory_is_registered_as_pinned_memory(cuda: Cuda) -> None:
     print(torch.equal(stager.stage({"x": x.cuda()})["x"], x))
     stager.close()
     """
-    assert cuda(code, PYTHONWARNINGS="ignore") == [
+    assert cuda(code, imports=DISTRIBUTED) == [
         "False cudaError.success True True",
         "True",
         # the texts of cudaErrorHostMemoryAlreadyRegistered and cudaErrorHostMemoryNotRegistered

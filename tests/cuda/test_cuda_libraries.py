@@ -10,7 +10,7 @@ from pathlib import Path
 import programs
 import pytest
 from cuda_builds import AS_CUDA
-from libraries import REASON
+from libraries import IMPORTS, REASON
 
 pytestmark = [AS_CUDA, pytest.mark.slow]
 
@@ -28,7 +28,8 @@ def cuda(folder: Path, program: str, *needed: str, devices: str = "0", **variabl
     for name in needed:
         if importlib.util.find_spec(name) is None:
             pytest.skip(REASON)
-    settings = {"TORCH_OPENREG_AS": "cuda", "CUDA_VISIBLE_DEVICES": devices, **variables}
+    imports = next((IMPORTS[name] for name in needed if name in IMPORTS), ())
+    settings = {"TORCH_OPENREG_AS": "cuda", "CUDA_VISIBLE_DEVICES": devices, "imports": imports, **variables}
     result = programs.python(COMMON + textwrap.dedent(program), cwd=folder, **settings, status=0)
     return result.stdout.splitlines()
 
@@ -162,13 +163,15 @@ print(found.places, found.losses == auto.losses == expected.losses, auto.places 
     assert cuda(tmp_path, program, "lightning") == ["{('cuda:0', torch.float32)} True True {('cpu', torch.float32)}"]
 
 
-@pytest.mark.parametrize(("precision", "dtype"), [("16-mixed", "float16"), ("bf16-mixed", "bfloat16")])
-def test_lightning_in_mixed_precision(tmp_path: Path, precision: str, dtype: str) -> None:
+def test_lightning_in_mixed_precision(tmp_path: Path) -> None:
     program = f"""{LIGHTNING}
-network = fit(accelerator="gpu", devices=1, precision="{precision}")
-print(network.places, sum(network.losses[-8:]) < sum(network.losses[:8]))
+for precision in ("16-mixed", "bf16-mixed"):
+    network = fit(accelerator="gpu", devices=1, precision=precision)
+    print(network.places, sum(network.losses[-8:]) < sum(network.losses[:8]))
 """
-    assert cuda(tmp_path, program, "lightning") == [f"{{('cuda:0', torch.{dtype})}} True"]
+    assert cuda(tmp_path, program, "lightning") == [
+        f"{{('cuda:0', torch.{dtype})}} True" for dtype in ("float16", "bfloat16")
+    ]
 
 
 ACCELERATE = """
@@ -211,12 +214,9 @@ print(half[:3], half[3][-1] < half[3][0])
 
 def test_accelerate_in_float32_is_the_cpus(tmp_path: Path) -> None:
     program = f"""{ACCELERATE}
-import sys
-result = train("no", cpu=sys.argv[1:] == ["cpu"])
-print(result)
+print(train("no", cpu=CPU))
 """
-    (here,) = cuda(tmp_path, program, "accelerate")
-    (there,) = cuda(tmp_path, program.replace('sys.argv[1:] == ["cpu"]', "True"), "accelerate")
+    (here,), (there,) = (cuda(tmp_path, program.replace("CPU", cpu), "accelerate") for cpu in ("False", "True"))
     assert here.startswith("('cuda', {torch.float32}, None, [") and there.startswith("('cpu', ")
     assert here.partition("[")[2] == there.partition("[")[2]
 

@@ -1,4 +1,6 @@
-"""Unchanged libraries train in several processes with TORCH_OPENREG_AS=cuda: they find "nccl" by themselves."""
+"""Unchanged libraries train in several processes with TORCH_OPENREG_AS=cuda: they find "nccl" by themselves.
+
+The processes have the environment that torchrun gives them, but are forks of a server that has imported the library."""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from cuda_builds import AS_CUDA
-from libraries import REASON
-from test_cuda_distributed import SETUP, assert_trains_under_torchrun
+from libraries import IMPORTS, REASON
+from test_cuda_distributed import END, SETUP, TRAINED, start_two
 
 pytestmark = [AS_CUDA, pytest.mark.slow]
 
@@ -65,4 +67,5 @@ found = [p.detach().cuda() for p in network.parameters()]
 def test_a_library_trains_in_two_processes_as_in_one(tmp_path: Path, library: str) -> None:
     if importlib.util.find_spec(library) is None:
         pytest.skip(REASON)
-    assert_trains_under_torchrun(tmp_path, SETUP + LIBRARIES[library])
+    lines = start_two(tmp_path, SETUP + LIBRARIES[library] + END, imports=IMPORTS[library])
+    assert lines[-1] == TRAINED  # the lines before come from the libraries

@@ -12,7 +12,6 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import plugins
 import programs
 import pytest
 import torch
@@ -20,12 +19,23 @@ from cuda_builds import AS_CUDA
 from environments import Environment
 from programs import Done, at_once
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 USE = "x = torch.ones(2, device='cuda'); print(x.is_cuda, (x + x).cpu().tolist())"
 USED = "True [2.0, 2.0]\n"
 # Computes on the CPU, and prints what torch.cuda says about GPUs.
 ON_THE_CPU = "print(torch.ones(2).sum().item(), torch.cuda.is_available(), torch.cuda.device_count())"
 DOCTOR = " `python -m torch_openreg doctor` says more."
 OWN_NAME = ' unset TORCH_OPENREG_AS and use the device by its own name, "openreg".'
+
+
+@pytest.fixture
+def environment(shared_environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
+    """The shared environment, whose server starts the programs, with a copy of the package that a test may break."""
+    environment = Environment(tmp_path / "environment")
+    environment.install()
+    environment.python = shared_environment.python
+    monkeypatch.setenv("PYTHONPATH", str(environment.site_packages))
+    return environment
 
 
 def warning_of(environment: Environment, code: str, *options: str, **variables: str) -> tuple[str, str]:
@@ -298,11 +308,10 @@ except RuntimeError as error: print(error)
 
 
 @AS_CUDA
-def test_another_backend_may_have_privateuse1(environment: Environment, owner_library: Path) -> None:
-    plugins.install(environment, "torch_owner")
-    shutil.copy(owner_library, environment.site_packages / "libtorch_owner.so")
-    code = f"import torch; {USE}; print(torch._C._get_privateuse1_backend_name(), torch.owner.device_count())"
-    assert environment.run(code, TORCH_OPENREG_AS="cuda") == f"{USED}owner 1\n"
+def test_another_backend_may_have_privateuse1(shared_environment: Environment) -> None:
+    code = f"import torch, torch_ledger; torch_ledger._autoload(); {USE}; print(torch.ones(2, device='ledger').device)"
+    variables = {"TORCH_OPENREG_AS": "cuda", "PYTHONPATH": str(EXAMPLES / "python_backend")}
+    assert shared_environment.run(code, **variables) == f"{USED}ledger:0\n"
 
 
 # ---- torch-openreg run -----------------------------------------------------------------------------------------------
@@ -327,14 +336,6 @@ def program(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @AS_CUDA
-def test_run_executes_a_script_with_its_arguments(program: Path) -> None:
-    result = run_command(program, "--as", "cuda", "program.py", "--as", "x", "-m", "--", "y")
-    assert (result.returncode, result.stderr) == (3, "")
-    assert result.stdout == "['--as', 'x', '-m', '--', 'y'] True 2 None\nFalse __main__ program.py\n"
-
-
-@pytest.mark.slow
-@AS_CUDA
 def test_run_executes_a_module_and_passes_on_the_options_of_python(program: Path) -> None:
     options = ("--as=cuda", "--device-count=3", "--execution=chaos", "--seed=7")
     result = run_command(program, *options, "-m", "program", "--help", options=("-X", "dev", "-W", "ignore"))
@@ -344,10 +345,11 @@ def test_run_executes_a_module_and_passes_on_the_options_of_python(program: Path
 
 @pytest.mark.slow
 @AS_CUDA
-def test_run_is_a_console_script_too(program: Path) -> None:
+def test_run_is_a_console_script_too_and_executes_a_script_with_its_arguments(program: Path) -> None:
     script = Path(sys.executable).with_name("torch-openreg")
-    result = programs.run(script, "run", "--as", "cuda", "--device-count", "1", "program.py", cwd=program)
-    assert (result.returncode, result.stdout) == (3, "[] True 1 None\nFalse __main__ program.py\n")
+    result = programs.run(script, "run", "--as", "cuda", "program.py", "--as", "x", "-m", "--", "y", cwd=program)
+    assert (result.returncode, result.stderr) == (3, "")
+    assert result.stdout == "['--as', 'x', '-m', '--', 'y'] True 2 None\nFalse __main__ program.py\n"
 
 
 @pytest.mark.slow
@@ -572,13 +574,18 @@ ENDS = {
 @pytest.mark.slow
 @AS_CUDA
 @pytest.mark.parametrize(("code", "output"), ENDS.values(), ids=ENDS.keys())
-@pytest.mark.parametrize("execution", ["inline", "async", "chaos"])
+@pytest.mark.parametrize("execution", ["inline", "chaos"])
 def test_the_process_ends_with_status_0_and_prints_no_error(
     shared_environment: Environment, code: str, output: str, execution: str
 ) -> None:
-    variables = {"TORCH_OPENREG_AS": "cuda", "OPENREG_EXECUTION": execution}
-    runs = [partial(shared_environment.run, code, **variables)]
-    if execution == "chaos":  # most is in flight
-        # -X dev checks memory blocks and reports what was not closed. -W ignore: PyTorch's own imports warn in this mode.
-        runs.append(partial(shared_environment.run, code, "-X", "dev", "-W", "ignore", **variables))
-    assert at_once(*runs) == [output] * len(runs)
+    assert shared_environment.run(code, TORCH_OPENREG_AS="cuda", OPENREG_EXECUTION=execution) == output
+
+
+@pytest.mark.slow
+@AS_CUDA
+@pytest.mark.parametrize("end", ["work in flight", "a forked child"])
+def test_the_end_leaves_no_file_open_and_no_memory_damaged(shared_environment: Environment, end: str) -> None:
+    code, output = ENDS[end]
+    # -X dev checks memory blocks and reports what was not closed. -W ignore: PyTorch's own imports warn in this mode.
+    options = ("-X", "dev", "-W", "ignore")
+    assert shared_environment.run(code, *options, TORCH_OPENREG_AS="cuda", OPENREG_EXECUTION="chaos") == output

@@ -93,6 +93,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import find_executable_batch_size
 
+torch.set_num_threads(1)
 accelerator = Accelerator()
 tried = []
 
@@ -115,7 +116,7 @@ print(accelerator.device.type, tried[0], len(tried) > 1, found == tried[-1] < 81
 
 
 def test_the_batch_size_shrinks_until_it_fits(run_python: Run) -> None:
-    result = run_python(PROGRAM, ACCELERATE_TORCH_DEVICE=DEVICE, OPENREG_DEVICE_MEMORY="32M", OMP_NUM_THREADS="1")
+    result = run_python(PROGRAM, ACCELERATE_TORCH_DEVICE=DEVICE, OPENREG_DEVICE_MEMORY="32M")
     assert result.stdout == f"{DEVICE} 8192 True True True\n", result.stderr
 
 

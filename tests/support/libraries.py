@@ -10,6 +10,14 @@ import torch
 
 REASON = "needs the programs of requirements/integrations.txt, which `make test-all` installs"
 
+_HUGGING_FACE = ("torch", "transformers.trainer", "transformers.models.gpt2.modeling_gpt2", "peft")
+IMPORTS = {
+    "accelerate": _HUGGING_FACE,
+    "transformers": _HUGGING_FACE,
+    "lightning": ("torch", "lightning.pytorch"),
+}
+"""Library -> what the server of its programs has imported: programs.start()."""
+
 
 @contextmanager
 def accelerate_on(device: str, **environment: str) -> Iterator[None]:
