@@ -14,6 +14,8 @@ from tests.simulator.device_models.wider import computed
 def page(only: dict[str, dict[str, list[str]]]) -> str:
     counts = {kind: sum(map(len, rows.values())) for kind, rows in only.items()}
     wider = computed()
+    # The device computes nothing that CUDA refuses.
+    assert [name for name, dtypes in wider.items() if not dtypes <= set(only["cuda"][name])] == []
     lines = [
         "# What CUDA refuses and the CPU does not",
         "",

@@ -264,9 +264,8 @@ def test_with_two_lines_of_the_book_the_job_tests_the_device_cuda(
     (block,) = re.findall(r"^```yaml\n(.+?)^```", page, re.MULTILINE | re.DOTALL)
     env = yaml.safe_load(block)["env"]
     assert env.keys() == {"TORCH_OPENREG_AS", "TEST_DEVICE"} and env["TEST_DEVICE"] != JOB["env"]["TEST_DEVICE"]
-    output = dict(machine.run_job(project, TESTS, env))
-    assert re.findall(r"(\d+) passed.* in ", output[TESTS[0]]) == ["6"], output
-    assert re.findall(r"(\d+) passed.* in ", output[TESTS[1]]) == ["6"], output
+    ((_, output),) = machine.run_job(project, TESTS[:1], env)
+    assert re.findall(r"(\d+) passed.* in ", output) == ["6"], output
 
 
 @dataclass

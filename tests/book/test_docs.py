@@ -15,6 +15,7 @@ import importlib
 import os
 import pkgutil
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -53,16 +54,32 @@ def is_for_another_pytorch(command: str) -> bool:
     return "examples/found/compiled_" in command and torch.__version__ >= "2.14"
 
 
+PROGRAM = re.compile(r"((?:\w+=\S* )*)python ([^$]+?)( 2>&1| 2> /dev/null)?(?: \| (.+))?", re.DOTALL)
+
+
+def printed_by(command: str) -> str:
+    """What a command prints, with its errors. If a program in Python is all that the shell starts, the server does."""
+    found = PROGRAM.fullmatch(command)
+    if not found:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        return programs.run("bash", "-c", command, cwd=ROOT, PATH=path, merged=True).stdout
+    variables = dict(each.split("=", 1) for each in shlex.split(found[1]))
+    merged = found[3] != " 2> /dev/null"
+    printed = programs.run(sys.executable, *shlex.split(found[2]), cwd=ROOT, merged=merged, **variables).stdout
+    if not found[4]:
+        return printed
+    return programs.run("bash", "-c", f'{found[4]} <<< "$1"', "-", printed.rstrip("\n")).stdout
+
+
 def run_console(example: Example) -> None:
     """Runs each command of a transcript and compares what it prints."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for lines, expected in re.findall(r"^\$ (.+(?:\n> .*)*)\n((?:(?!\$ ).*\n?)*)", str(example.parsed), re.MULTILINE):
         command = lines.replace("\n> ", "\n")
         if is_for_another_pytorch(command):
             continue
-        result = programs.run("bash", "-c", command, cwd=ROOT, PATH=path, merged=True)
-        if not doctest.OutputChecker().check_output(expected, result.stdout, OPTIONS):
-            raise AssertionError(f"$ {command}\nExpected:\n{expected}\nGot:\n{result.stdout}")
+        printed = printed_by(command)
+        if not doctest.OutputChecker().check_output(expected, printed, OPTIONS):
+            raise AssertionError(f"$ {command}\nExpected:\n{expected}\nGot:\n{printed}")
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ def test_built_in_operators_are_registered() -> None:
 def test_the_page_says_what_a_backend_of_these_rows_can_do() -> None:
     if not torch.__version__.startswith("2.13."):
         pytest.skip("the page is PyTorch 2.13's")
-    # Of the table a sample of the rows, because each row takes seconds. `make minimal` tries all of them.
-    tried = ROWS[::4]
+    # Of the table an operator and the fallback, because each row takes seconds. `make minimal` tries all rows.
+    tried = ROWS[::12]
     others = tuple(f"| `{row}` |" for row in ROWS if row not in tried)
     written = [line for line in DOCUMENT.read_text().splitlines() if not line.startswith(others)]
     found = document(tried).splitlines()
