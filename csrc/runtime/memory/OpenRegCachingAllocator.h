@@ -21,7 +21,7 @@
 // The caching allocator of one device. Functions and classes that also exist in c10/cuda/CUDACachingAllocator.cpp have
 // the same names as there. OpenRegCachingAllocator.cpp has the rules, and what happens to a block from malloc() to
 // free(). The other files of this folder can be read later: Segments (what a request needs rarely), PrivatePools
-// (MemPool and its checkpoints), MemoryHistory (with the snapshot), AllocatorConfig. Only this folder includes this
+// (MemPool and its checkpoints), MemoryHistory, AllocatorConfig. Only this folder includes this
 // header: DeviceAllocator is what other code calls.
 namespace c10::openreg {
 
@@ -415,9 +415,5 @@ class DeviceCachingAllocator : private DeviceState {
   void note_free(const void* pointer);
 };
 // LITERALINCLUDE END: DEVICE CACHING ALLOCATOR
-
-// The segments of the MemPool `id`, in no order; {0, 0}: all segments. Adds an entry to the history. To be called with
-// the lock held.
-std::vector<SegmentInfo> take_snapshot(DeviceState& state, MempoolId_t id);
 
 } // namespace c10::openreg
