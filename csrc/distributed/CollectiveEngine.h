@@ -44,7 +44,7 @@ struct CollectiveRequest {
   CollectiveReduction reduction{};
   std::chrono::milliseconds timeout{};
   c10::DeviceIndex device = 0;
-  occl::Place place{};        // of `device`
+  occl::RankPlace place{};    // of `device`
   std::vector<int64_t> shape; // the shape of the user's tensor, for messages
   at::ScalarType dtype = at::ScalarType::Undefined;
   ReduceOp::RedOpType op = ReduceOp::UNUSED;

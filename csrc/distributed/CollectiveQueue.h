@@ -63,7 +63,7 @@ class CollectiveQueue final {
   const std::shared_ptr<GroupState> group_;
   std::map<StreamKey, uint64_t> peer_sequences_;
   uint64_t sequence_ = 0;
-  std::map<c10::DeviceIndex, occl::Place> places_;
+  std::map<c10::DeviceIndex, occl::RankPlace> places_;
   std::chrono::milliseconds ephemeral_timeout_{0};
 
   bool coalescing_ = false;

@@ -97,7 +97,7 @@ class Name {
 };
 
 // Which device of which host a rank uses: the physical device, whatever *_VISIBLE_DEVICES says.
-struct Place {
+struct RankPlace {
   uint64_t host; // 0: the ranks do not compare their devices
   int32_t device;
 };
@@ -109,7 +109,7 @@ struct Header {
   uint64_t sequence; // the same on all ranks; send and recv are numbered for each peer and direction
   uint64_t inlined;  // set by the transport: how many bytes of data are in the same message
   uint64_t total;    // set by the transport: how many bytes of data the receiver gets
-  Place place;       // placeOf()
+  RankPlace place;   // placeOf()
   int32_t root;      // -1 for send and recv
   Verb verb;
   uint8_t dims;

@@ -48,7 +48,7 @@ OPENREG_EXPORT bool allowsSharedDevices();
 
 // Where a rank is that uses this device. The other ranks compare it, unless allowsSharedDevices(). Ranks with different
 // values of OCCL_HOSTID are on different hosts.
-OPENREG_EXPORT Place placeOf(int device);
+OPENREG_EXPORT RankPlace placeOf(int device);
 
 // The header that a receiver compares with the header `sent`. For a recv, the result has the sequence number of `sent`,
 // because send and recv count their messages separately.

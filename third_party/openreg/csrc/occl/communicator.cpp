@@ -60,7 +60,7 @@ std::string keyOf(const char* what, int rank) {
 
 } // namespace
 
-Place placeOf(int device) {
+RankPlace placeOf(int device) {
   orDeviceProp properties;
   if (allowsSharedDevices() || orGetDeviceProperties(&properties, device) != orSuccess) {
     return {};
