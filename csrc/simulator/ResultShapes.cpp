@@ -87,7 +87,9 @@ c10::OperatorName adapted(const c10::OperatorHandle& op, MetaStack& arguments) {
 const c10::KernelFunction* own_meta_kernel(
     const c10::OperatorName& name, const MetaStack& arguments, bool is_computed) {
   constexpr size_t kTraining = 5;
-  const bool saves_none = name.name == "aten::native_batch_norm" && !arguments[kTraining].toBool();
+  const bool has_statistics = name == c10::OperatorName("aten::native_batch_norm", "") ||
+                              name == c10::OperatorName("aten::_native_batch_norm_legit", "");
+  const bool saves_none = has_statistics && !arguments[kTraining].toBool();
   return find_meta_kernel && (is_computed || !saves_none) ? find_meta_kernel(name) : nullptr;
 }
 

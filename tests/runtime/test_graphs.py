@@ -334,6 +334,13 @@ def test_a_capture_refuses(case: str) -> None:
     assert x.tolist() == [1, 2, 3, 4]
 
 
+def gradient(compute: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    leaf = x.detach().requires_grad_()
+    return torch.autograd.grad(compute(leaf).sum(), leaf)[0]
+
+
+INDICES, BAGS = torch.tensor([0, 1, 1, 0, 1]).to(DEVICE_0), torch.tensor([0, 2, 5]).to(DEVICE_0)
+LEGIT = torch.ops.aten._native_batch_norm_legit
 CAPTURED: dict[str, Callable[[torch.Tensor], object]] = {
     "flip": lambda x: x.flip(0),
     "roll": lambda x: x.roll(1, 1),
@@ -353,6 +360,16 @@ CAPTURED: dict[str, Callable[[torch.Tensor], object]] = {
     "index_put": lambda x: x.clone().index_put_((torch.zeros_like(x, dtype=torch.long)[0, :2],), x[0], accumulate=True),
     "gather": lambda x: x.gather(1, torch.zeros_like(x, dtype=torch.long)),
     "tril_indices": lambda x: torch.tril_indices(3, 3, device=x.device),
+    "logcumsumexp": lambda x: x.logcumsumexp(1),
+    "geqrf": lambda x: torch.geqrf(x.view(1, 2, 4).expand(3, 2, 4)),
+    "embedding_bag": lambda x: F.embedding_bag(INDICES, x, BAGS, mode="sum"),
+    "embedding_bag, mean": lambda x: F.embedding_bag(INDICES, x, BAGS, mode="mean", include_last_offset=True),
+    "embedding_bag, max": lambda x: F.embedding_bag(INDICES, x, BAGS, mode="max", padding_idx=0),
+    "embedding_bag, float64": lambda x: F.embedding_bag(INDICES, x.double(), BAGS.int(), mode="sum"),
+    "embedding_bag, gradient": lambda x: gradient(lambda x: F.embedding_bag(INDICES, x, BAGS, mode="mean"), x),
+    "batch_norm": lambda x: torch.native_batch_norm(x, None, None, x[0].clone(), x[1].clone(), False, 0.1, 1e-5),
+    "batch_norm, legit": lambda x: LEGIT(x, None, None, x[0].clone(), x[1].clone(), False, 0.1, 1e-5),
+    "batch_norm, no statistics": lambda x: LEGIT.no_stats(x, None, None, True, 0.1, 1e-5),
     "another shape": lambda x: torch.add(x, 1, out=torch.empty(3, device=x.device)),
 }
 

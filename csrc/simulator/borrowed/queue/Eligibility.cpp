@@ -35,8 +35,12 @@ QueueRule find_rule(const c10::OperatorHandle& op) {
   if (op.hasTag(at::Tag::inplace_view)) {
     return {};
   }
-  for (const char* name : {"aten::_embedding_bag", "aten::_native_batch_norm_legit"}) {
-    if (schema.name().starts_with(name)) {
+  for (const char* name :
+       {"aten::_embedding_bag",
+        "aten::_embedding_bag_forward_only",
+        "aten::_native_batch_norm_legit",
+        "aten::_native_batch_norm_legit_functional"}) {
+    if (schema.name() == name) {
       return {}; // some results have other sizes than those that PyTorch's meta kernel computes
     }
   }

@@ -90,16 +90,21 @@ Tensor abs(const Tensor& self) {
   return elementwise({&self}, toRealValueType(self.scalar_type()));
 }
 
-// Makes a result of the CPU's attention kernels. The result has the dimensions batch, head, position, feature
-// (logsumexp: without feature). The result is a transposed view of memory in the order batch, position, head, feature.
-Tensor heads(IntArrayRef sizes, ScalarType dtype) {
+// Makes a result that is a view of contiguous memory, in which the dimensions `first` and `first + 1` are transposed.
+Tensor transposed(IntArrayRef sizes, ScalarType dtype, size_t first) {
   std::vector<int64_t> inner = sizes.vec();
-  std::swap(inner[1], inner[2]);
+  std::swap(inner[first], inner[first + 1]);
   Tensor result = contiguous(inner, dtype);
   std::vector<int64_t> strides = result.strides().vec();
-  std::swap(strides[1], strides[2]);
+  std::swap(strides[first], strides[first + 1]);
   result.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   return result;
+}
+
+// Makes a result of the CPU's attention kernels. The result has the dimensions batch, head, position, feature
+// (logsumexp: without feature). The memory has the order batch, position, head, feature.
+Tensor heads(IntArrayRef sizes, ScalarType dtype) {
+  return transposed(sizes, dtype, 1);
 }
 
 Tensor dense_like(const Tensor& tensor) {
@@ -109,6 +114,70 @@ Tensor dense_like(const Tensor& tensor) {
       tensor.is_non_overlapping_and_dense() ? tensor.strides().vec()
                                             : infer_dense_strides(tensor.sizes(), tensor.strides()));
   return result;
+}
+
+// The output, the bag of each index, the size of each bag, and the largest indices.
+using EmbeddingBag = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+
+EmbeddingBag embedding_bag(
+    const Tensor& weight,
+    const Tensor& indices,
+    const Tensor& offsets,
+    int64_t mode,
+    const std::optional<Tensor>& per_sample_weights,
+    bool include_last_offset,
+    int64_t padding_idx,
+    bool keeps_sizes_of_sums) {
+  enum { Sum, Mean, Max };
+  TORCH_CHECK(weight.dim() == 2 && indices.dim() == 1 && offsets.dim() == 1 && mode >= Sum && mode <= Max);
+  TORCH_CHECK(isIntegralType(indices.scalar_type(), false) && isIntegralType(offsets.scalar_type(), false));
+  const int64_t bags = offsets.size(0) - (include_last_offset ? 1 : 0);
+  TORCH_CHECK(bags > 0);
+  const ScalarType dtype = promoteTypes(indices.scalar_type(), offsets.scalar_type());
+  const bool has_weights = per_sample_weights && per_sample_weights->defined();
+  TORCH_CHECK(!has_weights || (mode == Sum && per_sample_weights->sizes() == indices.sizes()));
+  // The CPU has a kernel for such sums that does not need the bag of each index.
+  const bool is_fast = mode == Sum && (weight.scalar_type() == kFloat || isReducedFloatingType(weight.scalar_type())) &&
+                       weight.stride(1) == 1 && padding_idx < 0 && (!has_weights || per_sample_weights->stride(0) == 1);
+  const int64_t of_sizes = mode == Sum && !keeps_sizes_of_sums ? offsets.size(0) : bags;
+  const Tensor largest = mode == Max ? contiguous({bags, weight.size(1)}, dtype) : contiguous({of_sizes}, dtype);
+  return {
+      contiguous({bags, weight.size(1)}, weight.scalar_type()),
+      contiguous({is_fast ? 0 : indices.size(0)}, dtype),
+      contiguous({of_sizes}, dtype),
+      largest};
+}
+
+EmbeddingBag _embedding_bag(
+    const Tensor& weight,
+    const Tensor& indices,
+    const Tensor& offsets,
+    bool,
+    int64_t mode,
+    bool,
+    const std::optional<Tensor>& per_sample_weights,
+    bool include_last_offset,
+    int64_t padding_idx) {
+  return embedding_bag(weight, indices, offsets, mode, per_sample_weights, include_last_offset, padding_idx, true);
+}
+
+EmbeddingBag _embedding_bag_forward_only(
+    const Tensor& weight,
+    const Tensor& indices,
+    const Tensor& offsets,
+    bool,
+    int64_t mode,
+    bool,
+    const std::optional<Tensor>& per_sample_weights,
+    bool include_last_offset,
+    int64_t padding_idx) {
+  return embedding_bag(weight, indices, offsets, mode, per_sample_weights, include_last_offset, padding_idx, false);
+}
+
+Tensor _logcumsumexp(const Tensor& self, int64_t dim) {
+  maybe_wrap_dim(dim, self.dim());
+  TORCH_CHECK(isFloatingType(self.scalar_type()) || isComplexType(self.scalar_type()));
+  return contiguous(self.sizes(), self.scalar_type());
 }
 
 std::tuple<Tensor, Tensor> _fused_dropout(const Tensor& self, double, std::optional<Generator>) {
@@ -217,6 +286,14 @@ Tensor embedding_dense_backward(const Tensor& grad_output, const Tensor& indices
   return contiguous({num_weights, grad_output.size(-1)}, grad_output.scalar_type());
 }
 
+std::tuple<Tensor, Tensor> geqrf(const Tensor& self) {
+  TORCH_CHECK(self.dim() >= 2);
+  std::vector<int64_t> sizes = self.sizes().vec();
+  sizes.pop_back();
+  sizes.back() = std::min(self.size(-2), self.size(-1));
+  return {transposed(self.sizes(), self.scalar_type(), self.dim() - 2), contiguous(sizes, self.scalar_type())};
+}
+
 Tensor index_select(const Tensor& self, int64_t dim, const Tensor& index) {
   TORCH_CHECK(self.dim() > 0 && index.dim() <= 1 && (index.scalar_type() == kLong || index.scalar_type() == kInt));
   std::vector<int64_t> sizes = self.sizes().vec();
@@ -282,6 +359,28 @@ std::tuple<Tensor, Tensor, Tensor> native_batch_norm(
   const Tensor output = with_format(input.sizes(), input.scalar_type(), format);
   const int64_t channels = training ? input.size(1) : 0;
   return {output, contiguous({channels}, input.scalar_type()), contiguous({channels}, input.scalar_type())};
+}
+
+std::tuple<Tensor, Tensor, Tensor> _native_batch_norm_legit(
+    const Tensor& input,
+    const std::optional<Tensor>& weight,
+    const std::optional<Tensor>& bias,
+    Tensor& running_mean,
+    Tensor& running_var,
+    bool training,
+    double momentum,
+    double eps) {
+  return native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps);
+}
+
+std::tuple<Tensor, Tensor, Tensor> _native_batch_norm_legit_no_stats(
+    const Tensor& input,
+    const std::optional<Tensor>& weight,
+    const std::optional<Tensor>& bias,
+    bool training,
+    double momentum,
+    double eps) {
+  return native_batch_norm(input, weight, bias, {}, {}, training, momentum, eps);
 }
 
 std::tuple<Tensor, Tensor, Tensor> native_batch_norm_backward(
@@ -381,7 +480,12 @@ Kernels all_kernels() {
 #define META_KERNEL(OP) \
   add(kernels, at::_ops::OP::name, at::_ops::OP::overload_name, static_cast<PlainSchema<at::_ops::OP>*>(&shapes::OP));
   META_KERNEL(_adaptive_avg_pool2d)
+  META_KERNEL(_embedding_bag)
+  META_KERNEL(_embedding_bag_forward_only)
   META_KERNEL(_fused_dropout)
+  META_KERNEL(_logcumsumexp)
+  META_KERNEL(_native_batch_norm_legit)
+  META_KERNEL(_native_batch_norm_legit_no_stats)
   META_KERNEL(_scaled_dot_product_flash_attention_for_cpu)
   META_KERNEL(_scaled_dot_product_flash_attention_for_cpu_backward)
   META_KERNEL(abs)
@@ -389,6 +493,7 @@ Kernels all_kernels() {
   META_KERNEL(convolution_backward)
   META_KERNEL(dot)
   META_KERNEL(embedding_dense_backward)
+  META_KERNEL(geqrf)
   META_KERNEL(index_select)
   META_KERNEL(isnan)
   META_KERNEL(logical_and)
