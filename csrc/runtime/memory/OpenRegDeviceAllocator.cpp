@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
 
 #include "runtime/OpenRegIdentity.h"
@@ -85,9 +86,21 @@ SegmentInfo segment_info(const Block* first) {
   return info;
 }
 
+// Merges free neighbours: programs compare the blocks with those that CUDA's allocator has.
+void merge_free_blocks(const DeviceState& state) {
+  std::set<BlockPool*> pools;
+  for (const auto& [address, block] : state.blocks) {
+    pools.insert(block->pool);
+  }
+  for (BlockPool* pool : pools) {
+    pool->merge_bins(); // removes blocks from the table
+  }
+}
+
 // The segments of the MemPool `id`, in no order; {0, 0}: all segments. Adds an entry to the history. To be called with
 // the lock held.
 std::vector<SegmentInfo> take_snapshot(DeviceState& state, MempoolId_t id) {
+  merge_free_blocks(state);
   std::vector<SegmentInfo> segments;
   for (const auto& [address, block] : state.blocks) {
     if (!block->previous && (id == MempoolId_t{0, 0} || block->pool->owner->id == id)) {
