@@ -264,9 +264,31 @@ def copy_tests(my_cls, other_cls, suffix):
 """
 
 
+GRAPHS = """
+import sys, unittest
+from io import StringIO
+from unittest.mock import patch
+import torch
+from torch._inductor.cudagraph_utils import log_cudagraph_skip_and_bump_counter
+from torch.testing._internal.common_utils import TEST_CUDA_GRAPH
+from torch.testing._internal.inductor_utils import HAS_CUDA_AND_TRITON
+
+@unittest.skipUnless(TEST_CUDA_GRAPH and HAS_CUDA_AND_TRITON, "needs a GPU")
+class TestCuda(unittest.TestCase):
+    def test_graph_fails(self):
+        self.assertIsNone(torch.ones(4, device="cuda"))
+
+    def test_graph_reads_what_is_logged(self):
+        with patch.object(sys, "stderr", StringIO()):
+            log_cudagraph_skip_and_bump_counter("no graph here")
+            self.assertIn("no graph here", sys.stderr.getvalue())
+"""
+
+
 def pytorchs_suites(sources: Path, *arguments: str, identity: str = "openreg") -> dict[str, dict[str, Any]]:
     """Runs the PyTorch suites of libraries.toml on a small checkout of PyTorch. Returns the rows by test file."""
-    for name, text in (("test_small.py", GENERIC), ("inductor/test_torchinductor.py", INDUCTOR)):
+    files = {"test_small.py": GENERIC, "inductor/test_torchinductor.py": INDUCTOR, "test_cuda.py": GRAPHS}
+    for name, text in files.items():
         file = sources / "pytorch" / "pytorch" / "test" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
@@ -345,6 +367,15 @@ def test_pytorchs_inductor_suite_runs_on_the_device_and_goes_on_from_its_records
     assert again == row
     begun = [line for line in records.read_text().splitlines() if '"crashed"' in line]
     assert len(begun) == len(set(begun)) == 4
+
+
+@pytest.mark.slow
+@AS_CUDA
+def test_pytorchs_tests_of_graphs_need_no_triton(tmp_path: Path) -> None:
+    (row,) = pytorchs_suites(tmp_path, "pytorch-graphs", identity="cuda").values()
+    (failure,) = row.pop("failures")
+    assert failure.endswith("test_graph_fails")
+    assert (row["library"], row["collected"], row["passed"], row["failed"]) == ("test/test_cuda.py", 2, 1, 1)
 
 
 def test_shards_divide_the_tests_alike_on_every_machine() -> None:
