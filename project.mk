@@ -80,8 +80,9 @@ sdist: $(VENV)/.torch
 release-check:
 	$(PYTHON) release/check.py $(ARGS)
 
-# What changes for a backend in the next PyTorch: writes tables into docs/next-pytorch.md. PYTORCH is a checkout of
-# PyTorch, or an unpacked wheel, and is optional. The wheels of the supported releases are downloaded.
+# What changes for a backend in the next PyTorch, and which sources do not compile with it: writes tables into
+# docs/next-pytorch.md. PYTORCH is a checkout of PyTorch, or an unpacked wheel, and is optional. The wheels of the
+# supported releases are downloaded. On two processors the compiler takes half an hour.
 next: $(VENV)/.torch
 	$(BIN)/python release/next_pytorch.py $(if $(PYTORCH),--pytorch $(PYTORCH))
 

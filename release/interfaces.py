@@ -143,23 +143,17 @@ def dotted(node: ast.expr) -> str:
 
 
 class Torch:
-    """A PyTorch that can be read: an unpacked wheel, the folder where pip installed one, or a checkout."""
+    """A PyTorch that can be read: an unpacked wheel, or the folder where pip installed one."""
 
     def __init__(self, folder: Path) -> None:
         self.python = folder
-        headers, functions = (
-            [folder / "torch" / "include"],
-            folder / "torchgen/packaged/ATen/native/native_functions.yaml",
-        )
-        if (folder / "aten").exists():
-            headers, functions = [folder, folder / "aten/src"], folder / "aten/src/ATen/native/native_functions.yaml"
+        functions = folder / "torchgen/packaged/ATen/native/native_functions.yaml"
         entries = yaml.load(functions.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         self.schemas = {entry["func"].partition("(")[0]: entry["func"] for entry in entries}
         self.texts = [
             path.read_text(errors="replace")
-            for root in headers
             for names in HEADERS
-            for path in sorted(root.glob(names))
+            for path in sorted((folder / "torch" / "include").glob(names))
         ]
 
     @cache  # noqa: B019 (there is one object for each PyTorch)

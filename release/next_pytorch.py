@@ -4,7 +4,8 @@
     python release/next_pytorch.py --pytorch ../pytorch     # also a checkout, or an unpacked wheel
 
 Writes the generated part of docs/next-pytorch.md. PyTorch's wheels are downloaded and unpacked into build/next. What
-PyTorch's pull requests ask of a vendor is in next.toml.
+PyTorch's pull requests ask of a vendor is in next.toml. The sources are compiled, without code generation, with the
+checkout or else with the newest release: on two processors this takes half an hour.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ import argparse
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import tomllib
+from compiles import compile_commands, refused, unpack_checkout
 from interfaces import ROOT, Torch, Used, changes
 from wheels import SUPPORTED, unpack_torch
 
 BUILD = ROOT / "build" / "next"
 PAGE = ROOT / "docs" / "next-pytorch.md"
 START, END = "<!-- make next: start -->", "<!-- make next: end -->"
-READ = re.compile(r"torch/(include/.*|.*\.pyi?)|torchgen/packaged/ATen/native/native_functions.yaml")
+READ = re.compile(r"torch/(include/.*|.*\.pyi?)|torchgen/.*")
 NOTES = tomllib.loads((ROOT / "release" / "next.toml").read_text())
 
 
@@ -103,6 +106,33 @@ def generated(torches: Mapping[str, Torch], used: Used) -> str:
     return "\n".join(lines)
 
 
+def compiled(version: str, torch: Path) -> str:
+    """What a compiler says about the sources with a PyTorch."""
+    build = BUILD / f"cmake-{version}"
+    steps = compile_commands(torch.resolve(), build)
+    # The sources of the name cuda are made from those of csrc.
+    shorter = {f"{build}/torch_openreg/_cuda/csrc/renamed/": "csrc/", f"{torch.resolve()}/": "", f"{ROOT}/": ""}
+    return verdict(version, len(steps), refused(steps), shorter)
+
+
+def verdict(version: str, sources: int, errors: Mapping[tuple[str, str], list[str]], shorter: Mapping[str, str]) -> str:
+    """The errors, as refused() returns them, as a table. ``shorter`` replaces the folders of this machine."""
+    if not errors:
+        return f"With PyTorch {version} all {sources} sources compile."
+    count = sum(map(len, errors.values()))
+    lines = [
+        f"With PyTorch {version}, {count} of {sources} sources do not compile. The table has the first errors.",
+        "",
+    ]
+    lines += ["| Place | What the compiler says | Sources |", "|---|---|---|"]
+    for (place, text), refusing in errors.items():
+        for folder, name in shorter.items():
+            place, text = place.replace(folder, name), text.replace(folder, name)
+        text = textwrap.shorten(text, 110, placeholder=" ...").replace("|", "\\|")
+        lines.append(f"| `{place}` | {text} | {len(refusing)} |")
+    return "\n".join(lines)
+
+
 def announced() -> str:
     """What pull requests change that no release has."""
     lines = ["| Pull request | What changes | What a vendor does | Here |", "|---|---|---|---|"]
@@ -117,8 +147,13 @@ def main() -> None:
     options = parser.parse_args()
     folders = releases()
     if options.pytorch:
-        folders[options.pytorch.name] = options.pytorch
+        name, newest = options.pytorch.resolve().name, list(folders.values())[-1]
+        is_checkout = (options.pytorch / "aten").exists()
+        folders[name] = (
+            unpack_checkout(options.pytorch, newest, BUILD / f"torch-{name}") if is_checkout else options.pytorch
+        )
     text = generated({version: Torch(folder) for version, folder in folders.items()}, Used())
+    text += f"\n\n## What does not compile\n\n{compiled(*list(folders.items())[-1])}"
     page = re.sub(
         f"{START}.*{END}",
         lambda _: f"{START}\n{text}\n\n## In no release yet\n\n{announced()}\n{END}",
