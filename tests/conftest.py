@@ -80,17 +80,24 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(f"only on the device {marker.args[0]}: {marker.kwargs['reason']}")
 
 
+@pytest.fixture(scope="session")
+def changing_environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """The environment of the next two fixtures. Its server imports torch once for all tests."""
+    environment = Environment(tmp_path_factory.mktemp("changing") / "environment")
+    environment.serve()
+    return environment
+
+
 @pytest.fixture
-def empty_environment(tmp_path: Path) -> Iterator[Environment]:
-    """An environment with torch, without torch_openreg."""
-    environment = Environment(tmp_path / "environment")
-    yield environment
-    programs.end_servers(str(environment.python))
+def empty_environment(changing_environment: Environment) -> Environment:
+    """An environment with torch, without torch_openreg, which the test may change."""
+    changing_environment.empty()
+    return changing_environment
 
 
 @pytest.fixture
 def environment(empty_environment: Environment) -> Environment:
-    """An environment with torch and torch_openreg."""
+    """An environment with torch and torch_openreg, which the test may change."""
     empty_environment.install()
     return empty_environment
 

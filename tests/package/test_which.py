@@ -17,39 +17,34 @@ STAND_IN = "def _autoload():\n    pass\n"
 
 def doctor(environment: Environment, folder: Path) -> Done:
     """The doctor as the console script `torch-openreg` starts it: the current folder is not on Python's path."""
-    script = environment.folder / "bin" / "torch-openreg"
+    script = environment.folder / "bin" / "torch-openreg.py"  # a server starts files with this suffix
     script.write_text("import sys\nfrom torch_openreg._cli import main\nsys.exit(main())\n")
     return programs.run(environment.python, script, "doctor", cwd=folder)
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    environment = Environment(tmp_path_factory.mktemp("installed") / "environment")
-    environment.install()
-    return environment
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("source", [STAND_IN, "import torch_openreg._C\n"], ids=["built", "not built"])
-def test_a_source_tree_that_hides_the_package_is_named(installed: Environment, tmp_path: Path, source: str) -> None:
+def test_a_source_tree_that_hides_the_package_is_named(
+    shared_environment: Environment, tmp_path: Path, source: str
+) -> None:
     folder = tmp_path / "torch_openreg"
     folder.mkdir()
     (folder / "__init__.py").write_text(source)
-    hides = f"{folder}, which is another project of this name and hides {installed.package}. Leave "
-    result = programs.run(installed.python, "-c", USE, cwd=tmp_path)
+    hides = f"{folder}, which is another project of this name and hides {shared_environment.package}. Leave "
+    result = programs.run(shared_environment.python, "-c", USE, cwd=tmp_path)
     assert result.returncode == 1
     assert f"Python imports torch_openreg from {hides}" in result.stderr
     for command in ("doctor", "--help"):  # the other package has no command line
-        assert programs.run(installed.python, "-m", "torch_openreg", command, cwd=tmp_path).returncode == 1
-    report = doctor(installed, tmp_path)
+        assert programs.run(shared_environment.python, "-m", "torch_openreg", command, cwd=tmp_path).returncode == 1
+    report = doctor(shared_environment, tmp_path)
     assert report.returncode == 1
     assert f"`python -c` and `python -m` in this folder import torch_openreg from {hides}" in report.stdout
-    assert f"Package  torch_openreg  {installed.package}\n" in report.stdout
+    assert f"Package  torch_openreg  {shared_environment.package}\n" in report.stdout
 
 
 @pytest.mark.slow
-def test_a_distribution_that_replaced_this_one_is_named(tmp_path: Path) -> None:
-    environment = Environment(tmp_path / "environment")
+def test_a_distribution_that_replaced_this_one_is_named(empty_environment: Environment, tmp_path: Path) -> None:
+    environment = empty_environment
     environment.add_distribution(
         "torch_openreg", STAND_IN, "[torch.backends]\ntorch_openreg = torch_openreg:_autoload\n"
     )
@@ -71,7 +66,11 @@ def test_a_distribution_that_replaced_this_one_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_is_said_if_this_project_is_installed_and_loaded(installed: Environment, tmp_path: Path) -> None:
-    report = doctor(installed, tmp_path)
+def test_nothing_is_said_if_this_project_is_installed_and_loaded(
+    shared_environment: Environment, tmp_path: Path
+) -> None:
+    report = doctor(shared_environment, tmp_path)
     assert (report.returncode, report.stderr) == (0, "")
-    assert f"Package  torch_openreg  {installed.package}\n" in report.stdout and "this name" not in report.stdout
+    assert (
+        f"Package  torch_openreg  {shared_environment.package}\n" in report.stdout and "this name" not in report.stdout
+    )

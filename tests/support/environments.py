@@ -33,6 +33,12 @@ class Environment:
         self.folder = folder
         self.python = folder / "bin" / "python"
         self.site_packages = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
+        self.empty()
+
+    def empty(self) -> None:
+        """Removes what is installed."""
+        shutil.rmtree(self.site_packages)
+        self.site_packages.mkdir()
         # A folder that a .pth file names is searched after the environment's own folder. The .pth files in that folder
         # are ignored, so an editable install of this package stays out.
         outer = Path(sysconfig.get_path("purelib"))

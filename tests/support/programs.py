@@ -93,13 +93,6 @@ def server(python: str, environment: Mapping[str, str], imports: tuple[str, ...]
         return _servers[key]
 
 
-def end_servers(python: str) -> None:
-    """Ends the servers of an interpreter, which is removed from ``served``. The other ones end with the tests."""
-    served.discard(python)
-    for key in [key for key in _servers if key[0] == python]:
-        _servers.pop(key).end()
-
-
 def start(
     *command: str | Path,
     cwd: str | Path | None = None,
