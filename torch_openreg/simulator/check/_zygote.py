@@ -142,6 +142,7 @@ def serve() -> None:
     multiprocessing.process.ORIGINAL_DIR = request["folder"]  # type: ignore[attr-defined]  # of spawned processes
     os.environ.clear()
     os.environ.update(request["environment"])
+    sys.orig_argv = [sys.executable, *request["words"]]  # with which a program may start itself again
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
     try:
