@@ -22,23 +22,38 @@ def doctor(environment: Environment, folder: Path) -> Done:
     return programs.run(environment.python, script, "doctor", cwd=folder)
 
 
+@pytest.fixture
+def hiding(tmp_path: Path) -> Path:
+    """The package of another project, in the folder where programs start."""
+    folder = tmp_path / "torch_openreg"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(STAND_IN)
+    return folder
+
+
+def hides(folder: Path, environment: Environment) -> str:
+    return f"{folder}, which is another project of this name and hides {environment.package}. Leave "
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("source", [STAND_IN, "import torch_openreg._C\n"], ids=["built", "not built"])
 def test_a_source_tree_that_hides_the_package_is_named(
-    shared_environment: Environment, tmp_path: Path, source: str
+    shared_environment: Environment, hiding: Path, source: str
 ) -> None:
-    folder = tmp_path / "torch_openreg"
-    folder.mkdir()
-    (folder / "__init__.py").write_text(source)
-    hides = f"{folder}, which is another project of this name and hides {shared_environment.package}. Leave "
-    result = programs.run(shared_environment.python, "-c", USE, cwd=tmp_path)
-    assert result.returncode == 1
-    assert f"Python imports torch_openreg from {hides}" in result.stderr
+    (hiding / "__init__.py").write_text(source)
+    result = programs.run(shared_environment.python, "-c", USE, cwd=hiding.parent, status=1)
+    assert f"Python imports torch_openreg from {hides(hiding, shared_environment)}" in result.stderr
     for command in ("doctor", "--help"):  # the other package has no command line
-        assert programs.run(shared_environment.python, "-m", "torch_openreg", command, cwd=tmp_path).returncode == 1
-    report = doctor(shared_environment, tmp_path)
-    assert report.returncode == 1
-    assert f"`python -c` and `python -m` in this folder import torch_openreg from {hides}" in report.stdout
+        programs.run(shared_environment.python, "-m", "torch_openreg", command, cwd=hiding.parent, status=1)
+
+
+@pytest.mark.slow
+def test_the_doctor_names_a_source_tree_that_hides_the_package(shared_environment: Environment, hiding: Path) -> None:
+    report = doctor(shared_environment, hiding.parent)
+    sentence = (
+        f"`python -c` and `python -m` in this folder import torch_openreg from {hides(hiding, shared_environment)}"
+    )
+    assert report.returncode == 1 and sentence in report.stdout
     assert f"Package  torch_openreg  {shared_environment.package}\n" in report.stdout
 
 

@@ -35,6 +35,8 @@ def mode(request: pytest.FixtureRequest) -> Iterator[str]:
         torch.accelerator.synchronize()
 
 
+# For tests of other processes, whose result does not depend on the mode of this process.
+runs_once = pytest.mark.parametrize("mode", ["inline"], indirect=True)
 run = programs.python
 
 # ---- the language ----------------------------------------------------------------------------------------------------
@@ -412,6 +414,7 @@ def test_each_stream_of_pytorch_meets_a_fault_when_it_is_taken_from_the_pool() -
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mode", ["chaos"], indirect=True)  # a receiver is a new interpreter
 def test_memory_of_another_process_cannot_be_opened(mode: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(f"""if True:
         import torch
@@ -440,6 +443,7 @@ def test_memory_of_another_process_cannot_be_opened(mode: str, tmp_path: Path) -
     assert second == "[0.0, 1.0, 2.0] 1"
 
 
+@runs_once
 def test_a_driver_that_fails_at_the_start_is_reported_at_the_first_use() -> None:
     program = f'import torch\ntry: torch.ones(2, device="{DEVICE_0}")\nexcept RuntimeError as error: print(error)'
     for effect, text in (("driver", "driver version is insufficient"), ("nodevice", "capable device is detected")):
@@ -542,6 +546,7 @@ def test_blocks_may_be_nested() -> None:
     assert [count.fired for count in (*outer.counts, *inner.counts)] == [1, 1, 1]
 
 
+@runs_once
 @pytest.mark.parametrize("environment", [{}, {"OPENREG_FAULTS": "malloc:100=oom"}], ids=["block", "process"])
 def test_a_forked_child_leaves_the_faults_to_its_parent(environment: dict[str, str]) -> None:
     program = f"""if True:
@@ -587,6 +592,7 @@ def test_after_the_block_no_fault_is_left() -> None:
         assert torch.ones(4, device=DEVICE).neg().tolist() == [-1.0] * 4
 
 
+@runs_once
 def test_the_environment_injects_for_the_process_and_tells_at_exit_what_never_fired() -> None:
     program = f"""if True:
         import torch
@@ -601,6 +607,7 @@ def test_the_environment_injects_for_the_process_and_tells_at_exit_what_never_fi
     assert notice in result.stderr.splitlines()
 
 
+@runs_once
 def test_a_bad_environment_does_not_break_the_import() -> None:
     program = f'import torch\ntry: torch.ones(2, device="{DEVICE_0}")\nexcept Exception as error: print(error)'
     result = run(program, OPENREG_FAULTS="maloc:1=oom")

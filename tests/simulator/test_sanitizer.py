@@ -32,7 +32,7 @@ from openreg_c import (
     malloc,
 )
 from openreg_work import Gate, kernel
-from programs import Done, Peer, importing
+from programs import COMPILER, Done, Peer, importing
 from sanitizer_pairs import (
     PAIRS,
     Pair,
@@ -880,7 +880,7 @@ train("kept.append((x + 1, x + 2))")
 @pytest.mark.slow
 @runs_once
 def test_a_graph_that_grows_with_each_step_is_a_leak_with_its_line_and_so_are_small_blocks() -> None:
-    losses, total, small = run(GROWING).stdout.strip().split("\nleak: ")
+    losses, total, small = run(GROWING, imports=COMPILER).stdout.strip().split("\nleak: ")
     assert losses.startswith("leak: the graph that the tensors of one line keep grows from step to step: ")
     assert "at <string>:12 in train\n  Keep loss.detach() or loss.item() instead." in losses
     assert total.startswith("the graph that") and "at <string>:17 in train" in total
@@ -924,7 +924,7 @@ run("trainer = Trainer([])\\nfor each in range(10): trainer.batches.append(ones(
 @pytest.mark.slow
 @runs_once
 def test_what_many_cycles_hold_is_a_leak_but_what_one_object_or_the_program_holds_is_not() -> None:
-    assert run(CYCLES).stdout == (
+    assert run(CYCLES, imports=COMPILER).stdout == (
         "leak: nothing but Python's garbage collector frees the memory that one line allocates: the program has dropped it "
         "in 300 reference cycles.\n"
         f"  the device allocator allocates 1200000 bytes on {DEVICE}:0, at <string>:22 in ones\n"
