@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import programs
@@ -15,7 +18,7 @@ import pytest
 from comparison import DEVICE
 
 from torch_openreg.simulator._cli import check as command
-from torch_openreg.simulator.check import _judge, _plan, _reports
+from torch_openreg.simulator.check import _judge, _plan, _processes, _reports
 from torch_openreg.simulator.check._judge import Finding, Judge, Reference
 from torch_openreg.simulator.check._plan import Place, Run
 from torch_openreg.simulator.check._processes import Clock, Result
@@ -277,6 +280,28 @@ def check(*arguments: str | Path, cwd: Path) -> tuple[programs.Done, dict[str, A
     return ended, json.loads(report.read_text()) if report.exists() else {}
 
 
+Check = Callable[..., tuple[int, str, dict[str, Any]]]
+
+
+@pytest.fixture
+def check_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Check:
+    """Runs the command in this process and in ``tmp_path``, with the server of the other tests, which starts the first
+    run too: status, output, report."""
+    server = programs.server(sys.executable, programs.read_early(os.environ), ())
+    monkeypatch.setattr(_processes, "Server", lambda: SimpleNamespace(start=server.start, end=lambda: None))
+    monkeypatch.setattr(_processes.Runner, "_start_fresh", _processes.Runner._start)
+    monkeypatch.chdir(tmp_path)
+    for variable in [name for name in os.environ if "OPENREG" in name]:
+        monkeypatch.delenv(variable)
+
+    def run(*arguments: str | Path) -> tuple[int, str, dict[str, Any]]:
+        report = tmp_path.parent / f"{tmp_path.name}.json"
+        status = command.main(["--json", str(report), *map(str, arguments)])
+        return status, capsys.readouterr().out, json.loads(report.read_text())
+
+    return run
+
+
 def places(report: dict[str, Any]) -> set[tuple[str, str, int]]:
     return {(each["kind"], Path(each["file"]).name, each["line"]) for each in report["findings"]}
 
@@ -315,19 +340,21 @@ NO_FAULTS = ("--places", "0", *QUICK[2:])
         ("grows", {"leak"}, NO_FAULTS),
     ],
 )
-def test_a_bug_is_found_with_its_line(name: str, kinds: set[str], options: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_bug_is_found_with_its_line(
+    name: str, kinds: set[str], options: tuple[str, ...], check_here: Check, tmp_path: Path
+) -> None:
     file = PROGRAMS / f"{name}.py"
-    ended, report = check(*options, file, cwd=tmp_path)
-    assert ended.returncode == 1, ended.stderr
-    assert {(kind, file.name, bug_line(file)) for kind in kinds} <= places(report), ended.stdout
+    status, output, report = check_here(*options, file)
+    assert status == 1
+    assert {(kind, file.name, bug_line(file)) for kind in kinds} <= places(report), output
     assert [*tmp_path.iterdir()] == []  # the runs worked in copies of the folder
 
 
 @pytest.mark.slow
-def test_a_command_of_the_report_repeats_its_finding(tmp_path: Path) -> None:
+def test_a_command_of_the_report_repeats_its_finding(check_here: Check, tmp_path: Path) -> None:
     file = PROGRAMS / "swallowed.py"
-    ended, report = check(*QUICK, file, cwd=tmp_path)
-    assert ended.returncode == 1 and places(report) == {("swallowed", file.name, bug_line(file))}, ended.stdout
+    status, output, report = check_here(*QUICK, file)
+    assert status == 1 and places(report) == {("swallowed", file.name, bug_line(file))}, output
     finding = report["findings"][0]
     assert finding["sure"] == "always (2 of 2 runs)"
     setting, _, program = finding["repeat"].split()
@@ -354,19 +381,20 @@ def test_what_is_known_or_suppressed_for_a_reason_is_left_out(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_nothing_is_found_in_a_correct_program_and_the_report_says_how_much_was_looked_at(tmp_path: Path) -> None:
-    ended, report = check("--places", "4", PROGRAMS / "correct.py", cwd=tmp_path)
+    few = ("--places", "1", "--seeds", "1", "--models", "cuda-t4")
+    ended, report = check(*few, PROGRAMS / "correct.py", cwd=tmp_path)
     assert (ended.returncode, report["findings"], report["notes"]) == (0, [], []), ended.stdout
     looked_at = report["looked_at"]
-    assert looked_at["runs"] == looked_at["planned"] and looked_at["schedules"] == 4 and looked_at["peak"] > 0
-    assert looked_at["faults"]["allocations"] == looked_at["faults"]["launches"] == 4
+    assert looked_at["runs"] == looked_at["planned"] and looked_at["schedules"] == 2 and looked_at["peak"] > 0
+    assert looked_at["faults"]["allocations"] == looked_at["faults"]["launches"] == 1
     assert looked_at["not_compared"] == ["parts of 4 printed lines (the first is line 1)"]
 
 
 @pytest.mark.slow
-def test_a_module_with_two_ranks_is_checked(tmp_path: Path) -> None:
+def test_a_module_with_two_ranks_is_checked(check_here: Check, tmp_path: Path) -> None:
     (tmp_path / "ranks.py").write_text((PROGRAMS / "two_ranks.py").read_text())
-    ended, report = check("--places", "1", "--seeds", "0", "--models", "", "-m", "ranks", cwd=tmp_path)
-    assert (ended.returncode, report["findings"]) == (0, []), ended.stdout
+    status, output, report = check_here("--places", "1", "--seeds", "0", "--models", "", "-m", "ranks")
+    assert (status, report["findings"]) == (0, []), output
     assert report["looked_at"]["faults"]["collectives"] == 1
 
 
