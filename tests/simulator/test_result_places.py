@@ -10,7 +10,7 @@ import pytest
 import torch
 from comparison import DEVICE
 from dry_programs import Block, step_of
-from programs import importing
+from programs import COMPILER, importing
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -109,7 +109,8 @@ def in_a_fresh_process(call: str) -> None:
     Two calls of one kind (ResultPlaces.h) can allocate in different orders: PyTorch gives oneDNN a convolution of four
     small images, and not that of one. The second of two such calls has a wrong note, and copies its result.
     """
-    programs.python(f"import {__name__}; {__name__}.{call}", PYTHONPATH=importing(__file__), status=0)
+    code = f"import {__name__}; {__name__}.{call}"
+    programs.python(code, PYTHONPATH=importing(__file__), status=0, imports=COMPILER)
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ def test_the_variable_switches_tritons_interpreter_on(modules: str) -> None:
 
 def test_a_variable_that_comes_too_late_is_reported(modules: str) -> None:
     settings = {"OPENREG_TRITON": "interpret", "PYTHONPATH": modules}
-    result = programs.python(f"{READS}; import torch", new_interpreter=True, status=0, **settings)
+    result = programs.python(f"{READS}; import torch", status=0, **settings)
     assert "OPENREG_TRITON=interpret has no effect, because triton was imported before torch." in result.stderr
 
 
