@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
-import programs
 import pytest
+from inner_pytest import run_pytest
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.usefixtures("as_a_user_has_it")
 
 # 20 GB are more than a T4 and a V100 have, and less than an A100 has.
 HEAD = """
@@ -17,16 +16,9 @@ def GB(count): return torch.empty(count * 10**9, dtype=torch.uint8, device=D)
 """
 
 
-@pytest.fixture(autouse=True)
-def _as_a_user_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TORCH_OPENREG_AS", "OPENREG_DEVICE_COUNT", "OPENREG_EXECUTION", "PYTEST_ADDOPTS"):
-        monkeypatch.delenv(name, raising=False)
-
-
 def run(pytester: pytest.Pytester, source: str, *options: str) -> pytest.RunResult:
     pytester.makepyfile(HEAD + source)
-    done = programs.run(sys.executable, "-m", "pytest", *options, cwd=pytester.path)
-    return pytest.RunResult(done.returncode, done.stdout.splitlines(), done.stderr.splitlines(), duration=0)
+    return run_pytest(pytester, *options)
 
 
 TESTS = """
@@ -53,11 +45,9 @@ def test_has_memory_of_its_own(): GB(20)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "options", [("--openreg-as=openreg",), ("--openreg-as=cuda", "-n1")], ids=["alone", "cuda-xdist"]
-)
-def test_a_test_that_does_not_fit_fails_with_one_sentence(pytester: pytest.Pytester, options: tuple[str, ...]) -> None:
-    result = run(pytester, TESTS, "--openreg-fits=cuda-t4", *options)
+@pytest.mark.parametrize("identity", ["openreg", "cuda"])
+def test_a_test_that_does_not_fit_fails_with_one_sentence(pytester: pytest.Pytester, identity: str) -> None:
+    result = run(pytester, TESTS, "--openreg-fits=cuda-t4", f"--openreg-as={identity}")
     result.assert_outcomes(passed=3, failed=3, errors=1, xfailed=1)
     file = pytester.path / "test_a_test_that_does_not_fit_fails_with_one_sentence.py"
     nothing = "The peak was 0 B allocated, 0 B reserved."
@@ -67,8 +57,7 @@ def test_a_test_that_does_not_fit_fails_with_one_sentence(pytester: pytest.Pytes
         f"The test does not fit on cuda-t4: {file}:3 in GB asked for 20.0 GB, but 15.8 GB of 15.8 GB were free. {nothing}",
     ):
         assert line in result.outlines, line
-    if "-n1" not in options:
-        assert "torch_openreg: each test runs in dry execution, and must fit on cuda-t4" in result.outlines
+    assert "torch_openreg: each test runs in dry execution, and must fit on cuda-t4" in result.outlines
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import programs
 import pytest
 from cuda_builds import AS_CUDA
 from environments import Environment
+from inner_pytest import run_pytest
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.usefixtures("as_a_user_has_it")
@@ -34,7 +35,7 @@ OPTIONS = ("--openreg-as=cuda", "--openreg-device-count=3")
 @AS_CUDA
 def test_the_options_choose_the_devices_of_functions_and_unittests(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(USES)
-    result = pytester.runpytest_subprocess(*OPTIONS)
+    result = run_pytest(pytester, *OPTIONS)
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines([HEADER])
 
@@ -44,7 +45,7 @@ def test_the_options_choose_the_devices_of_functions_and_unittests(pytester: pyt
 def test_options_take_effect_before_conftest_is_imported(pytester: pytest.Pytester) -> None:
     pytester.makeconftest("import torch\ncount = torch.cuda.device_count()")
     pytester.makepyfile("from conftest import count\ndef test_count(): assert count == 3")
-    pytester.runpytest_subprocess(*OPTIONS).assert_outcomes(passed=1)
+    run_pytest(pytester, *OPTIONS).assert_outcomes(passed=1)
 
 
 @pytest.mark.slow
@@ -54,7 +55,7 @@ def test_options_may_stand_in_addopts(pytester: pytest.Pytester, file: str) -> N
     section = {"pytest.ini": "[pytest]\naddopts = {}", "pyproject.toml": '[tool.pytest.ini_options]\naddopts = "{}"'}
     (pytester.path / file).write_text(section[file].format(" ".join(OPTIONS)) + "\n")
     pytester.makepyfile(USES)
-    result = pytester.runpytest_subprocess()
+    result = run_pytest(pytester)
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines([HEADER])
 
@@ -63,7 +64,7 @@ def test_options_may_stand_in_addopts(pytester: pytest.Pytester, file: str) -> N
 @AS_CUDA
 def test_the_workers_of_xdist_have_the_devices(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(USES)
-    result = pytester.runpytest_subprocess("-n", "2", *OPTIONS)
+    result = run_pytest(pytester, "-n", "1", *OPTIONS)
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines([HEADER])
 
@@ -74,7 +75,7 @@ def test_every_setting_has_an_option(pytester: pytest.Pytester) -> None:
         from torch_openreg import openreg
         def test_mode(): assert openreg.get_execution_mode() == "chaos"
     """)
-    result = pytester.runpytest_subprocess("--openreg-execution=chaos", "--openreg-seed=5")
+    result = run_pytest(pytester, "--openreg-execution=chaos", "--openreg-seed=5")
     result.assert_outcomes(passed=1)
     line = 'torch_openreg: the device "openreg" is simulated (OPENREG_EXECUTION=chaos OPENREG_CHAOS_SEED=5)'
     result.stdout.fnmatch_lines([line])
@@ -106,7 +107,7 @@ def test_a_bad_value_is_a_usage_error(pytester: pytest.Pytester, option: str, se
 
 def too_late(pytester: pytest.Pytester, by_whom: str, *options: str) -> None:
     pytester.makepyfile(test_uses=USES)
-    result = pytester.runpytest_subprocess(*options, *OPTIONS)
+    result = run_pytest(pytester, *options, *OPTIONS)
     assert result.ret == pytest.ExitCode.USAGE_ERROR and "test session starts" not in result.stdout.str()
     assert result.errlines[0] == (
         f"ERROR: --openreg-as --openreg-device-count: torch was imported {by_whom}before pytest read its options, "
@@ -144,7 +145,7 @@ def test_environment_variables_work_where_a_plugin_imports_torch_first(
     monkeypatch.setenv("TORCH_OPENREG_AS", "cuda")
     monkeypatch.setenv("OPENREG_DEVICE_COUNT", "3")
     for options in ((), OPTIONS):
-        pytester.runpytest_subprocess("-p", "early", *options).assert_outcomes(passed=2)
+        run_pytest(pytester, "-p", "early", *options).assert_outcomes(passed=2)
 
 
 # ---- Unused ----------------------------------------------------------------------------------------------------------
