@@ -177,7 +177,7 @@ PROGRAMS: dict[str, Callable[[], Step]] = {
 } | {f"nn_{name}": lambda name=name: module(name) for name in ZOO}
 
 
-def peaks(program: Callable[[], Step], steps: int = 3) -> list[int]:
+def peaks(program: Callable[[], Step], steps: int = 2) -> list[int]:
     """The peak of each step, with the memory that was in use before the program left out."""
     torch.accelerator.synchronize()
     before = torch.accelerator.memory_allocated()

@@ -127,6 +127,8 @@ def pipeline(schedule: str, *, tells_shapes: bool = True) -> Step:
 
 
 PROGRAMS: dict[str, Callable[[], Step]] = {
+    # The first one: the processes that tell the shapes run the same programs, and end in this one.
+    "pipeline_unknown_shapes": lambda: pipeline("Schedule1F1B", tells_shapes=False),
     "ddp": ddp,
     "ddp_views": lambda: ddp(gradient_as_bucket_view=True, static_graph=True),
     "fsdp": fsdp,
@@ -136,7 +138,6 @@ PROGRAMS: dict[str, Callable[[], Step]] = {
     "sequence_parallel": lambda: tensor_parallel(sequence=True),
     "pipeline_gpipe": lambda: pipeline("ScheduleGPipe"),
     "pipeline_1f1b": lambda: pipeline("Schedule1F1B"),
-    "pipeline_unknown_shapes": lambda: pipeline("Schedule1F1B", tells_shapes=False),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -326,17 +326,25 @@ for _ in range(4):
 """
 
 
-def dry(folder: Path, *arguments: str | Path) -> tuple[str, dict[str, Any]]:
-    """The output and the answer of the command for TRAINING."""
-    program, answer = folder / "train.py", folder / "answer.json"
-    program.write_text(TRAINING)
-    done = programs.run(sys.executable, "-m", "torch_openreg", "dry", "--json", answer, *arguments, program, status=0)
-    return done.stdout, json.loads(answer.read_text())
+@pytest.fixture
+def trained(dry: Callable[..., tuple[int, str, str]], tmp_path: Path) -> Callable[..., tuple[str, dict[str, Any]]]:
+    """Gives the output and the answer of the command for TRAINING."""
+
+    def run(*arguments: str | Path) -> tuple[str, dict[str, Any]]:
+        program, answer = tmp_path / "train.py", tmp_path / "answer.json"
+        program.write_text(TRAINING)
+        status, output, errors = dry("--json", answer, *arguments, program)
+        assert (status, errors) == (0, "")
+        return output, json.loads(answer.read_text())
+
+    return run
 
 
-def test_the_command_estimates_the_time_of_a_step(tmp_path: Path) -> None:
+def test_the_command_estimates_the_time_of_a_step(
+    trained: Callable[..., tuple[str, dict[str, Any]]], tmp_path: Path
+) -> None:
     page = tmp_path / "page.html"
-    output, answer = dry(tmp_path, "--model", model(tmp_path, launch_time=1e-6), "--html", page)
+    output, answer = trained("--model", model(tmp_path, launch_time=1e-6), "--html", page)
     # The sum, its gradient, the layer and the layer's gradient, the update; the gradient is a new tensor in each step.
     kernels = {each["name"]: each for each in answer["time"]["kernels"]}
     products = kernels["aten::mm"]
@@ -351,8 +359,8 @@ def test_the_command_estimates_the_time_of_a_step(tmp_path: Path) -> None:
     assert "<h2>Estimated time</h2>" in page.read_text()
 
 
-def test_the_command_says_that_it_estimates_no_time(tmp_path: Path) -> None:
-    output, answer = dry(tmp_path)
+def test_the_command_says_that_it_estimates_no_time(trained: Callable[..., tuple[str, dict[str, Any]]]) -> None:
+    output, answer = trained()
     assert answer["step_seconds"] is None and answer["seconds"] is None and answer["time"] is None
     assert "No time is estimated: the device model has no rates" in output
 
