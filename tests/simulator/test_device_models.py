@@ -492,7 +492,7 @@ PINNED = """
 import json, os, sys
 sys.path.insert(0, ".")
 from tests.simulator.device_models.cells import pin
-import torch.testing._internal.common_utils  # most of what the module with the list of operators imports
+import torch.testing._internal.common_utils  # once, before the forks
 for capability in {capabilities}:
     if os.fork() == 0:
         pin(capability)
