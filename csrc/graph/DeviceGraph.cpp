@@ -89,7 +89,7 @@ void DeviceGraph::capture_begin(at::MempoolId_t pool, at::GraphCaptureMode mode)
   capture_ = capture;
 }
 
-void DeviceGraph::capture_end() {
+void DeviceGraph::capture_end_pre() {
   TORCH_CHECK(capture_ != 0, "capture_end() called before capture_begin().");
   TORCH_CHECK(stream_ == getCurrentOpenRegStream(), "Capture must end on the same stream it began on.");
   if (const std::exception_ptr error = end_capture()) {
@@ -104,12 +104,20 @@ void DeviceGraph::capture_end() {
         identity.name,
         " Graph is empty. This usually means that the graph was attempted to be captured on wrong device or stream.");
   }
+}
+
+void DeviceGraph::capture_end_post() {
+  if (!keep_graph_ && !debug_) {
+    release_graph();
+  }
+}
+
+void DeviceGraph::capture_end() {
+  capture_end_pre();
   if (!keep_graph_) {
     instantiate();
-    if (!debug_) {
-      release_graph();
-    }
   }
+  capture_end_post();
 }
 
 // Returns the error of the capture, whose message is that of the thread's last call.

@@ -31,6 +31,9 @@ class OPENREG_API DeviceGraph final : public at::GraphImplInterface {
 
   void capture_begin(at::MempoolId_t pool, at::GraphCaptureMode mode) override;
   void capture_end() override;
+  // The two halves of capture_end(): between them the graph is instantiated, unless it is kept.
+  void capture_end_pre();
+  void capture_end_post();
   void instantiate() override;
   void replay() override;
   void reset() override;

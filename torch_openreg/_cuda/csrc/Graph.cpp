@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "graph/DeviceGraph.h"
 #include "runtime/OpenRegGraphsC10Utils.h"
@@ -71,10 +72,15 @@ void add_graph(py::module_& module) {
           py::arg("pool") = py::none(),
           py::arg("capture_error_mode") = "global")
       .def("capture_end", wrap_pybind_function_no_gil(&DeviceGraph::capture_end))
+      // Since 2.15 PyTorch's class in Python ends a capture with these, and instantiates the graph itself.
+      .def("capture_end_pre", wrap_pybind_function_no_gil(&DeviceGraph::capture_end_pre))
+      .def("capture_end_post", wrap_pybind_function_no_gil(&DeviceGraph::capture_end_post))
+      .def_property_readonly("_has_graph_exec", [](const DeviceGraph& graph) { return graph.exec() != nullptr; })
       .def("instantiate", wrap_pybind_function_no_gil(&DeviceGraph::instantiate))
       .def("replay", wrap_pybind_function_no_gil(&DeviceGraph::replay))
       .def("reset", wrap_pybind_function_no_gil(&DeviceGraph::reset))
       .def("pool", wrap_pybind_function(&DeviceGraph::pool))
+      .def("pools", [](const DeviceGraph& graph) { return std::vector{graph.pool()}; })
       .def("enable_debug_mode", wrap_pybind_function(&DeviceGraph::enable_debug_mode))
       .def("debug_dump", wrap_pybind_function_no_gil(&DeviceGraph::debug_dump), py::arg("debug_path"))
       .def("raw_cuda_graph", wrap_pybind_function(&raw_graph))
