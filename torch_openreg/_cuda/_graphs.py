@@ -26,6 +26,11 @@ def construct_storage(original: Any, address: int, device: torch.device, size: i
     return (_C._construct_storage if device.type == "cuda" else original)(address, device, size)
 
 
+def dump_graph_dot(graph: Any, path: str, *, verbose: bool = True) -> None:
+    """Writes a captured graph in the format of Graphviz. ``verbose`` changes nothing."""
+    _C._CUDAGraph.debug_dump(graph, path)
+
+
 SUPPLIED: dict[str, Any] = {
     "_CUDAGraph": _CUDAGraph,
     "_cuda_isCurrentStreamCapturing": _C._is_current_stream_capturing,
