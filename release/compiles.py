@@ -55,7 +55,8 @@ def unpack_checkout(checkout: Path, wheel: Path, folder: Path) -> Path:
     shutil.rmtree(operators / "ops")
     run(
         [sys.executable, "-m", "torchgen.gen", "--source-path", checkout / "aten" / "src" / "ATen",
-         "--install-dir", operators, "--per-operator-headers", "--generate", "headers"],
+         "--install-dir", operators, "--aoti-install-dir", operators / "aoti", "--per-operator-headers",
+         "--generate", "headers"],
         PYTHONPATH=str(folder),
     )  # fmt: skip
     return folder
