@@ -38,7 +38,7 @@ if dist.is_available():
     from torch_openreg.distributed import ProcessGroupOCCL
 
     AVAILABLE = True
-    create_nccl = dist.distributed_c10d._create_nccl_process_group
+    create_nccl = getattr(dist.distributed_c10d, "_create_nccl_process_group", None)  # since 2.15
     TIMEOUT = timedelta(
         minutes=10
     )  # kProcessGroupNCCLDefaultTimeout in torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp
