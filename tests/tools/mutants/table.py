@@ -198,7 +198,6 @@ GRAPH = {
 
 # Overrides without a mutant, by their names, and the reason.
 WITHOUT_MUTANT = {
-    "~OpenRegDeviceAllocator": "no program runs it: the allocator is never destroyed, because tensors may outlive statics",
     "mark": "does nothing: the device has no tool that shows marks and ranges",
     "rangePush": "does nothing, as mark",
     "rangePop": "does nothing, as mark",
@@ -337,7 +336,7 @@ OWN_TESTS = {
     "environment.OPENREG_DRY": "simulator/test_dry.py::test_a_skipped_result_is_zero_and_what_is_computed_from_it_is_assumed",
     "environment.OPENREG_DRY_ASSUME": "simulator/test_dry.py::test_values_that_are_assumed_end_loops_as_computed_ones_would",
     "environment.OPENREG_DRY_WORLD": "simulator/test_dry_world.py::test_the_environment_is_that_of_torchrun",
-    "environment.OPENREG_MODEL": "tools/test_doctor.py::test_a_device_model_is_shown_with_its_properties",
+    "environment.OPENREG_MODEL": "tools/test_doctor.py::test_people_get_the_model_a_table_and_a_verdict_and_bad_options_are_named_and_ignored",
     "environment.OPENREG_DEVICE_COUNT": "device_library/test_openreg_environment.py::test_device_count_is_configurable",
     "environment.OPENREG_DEVICE_MEMORY": "device_library/test_openreg_environment.py::test_device_memory_is_configurable",
     "environment.OPENREG_VISIBLE_DEVICES": "device_library/test_openreg_environment.py::test_visible_devices_follows_cuda",
