@@ -119,15 +119,18 @@ Tensor dense_like(const Tensor& tensor) {
 // The output, the bag of each index, the size of each bag, and the largest indices.
 using EmbeddingBag = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
+// `keeps_sizes_of_sums`: of sums there is a size for each bag, and not for each offset.
+template <bool keeps_sizes_of_sums>
 EmbeddingBag embedding_bag(
     const Tensor& weight,
     const Tensor& indices,
     const Tensor& offsets,
+    bool,
     int64_t mode,
+    bool,
     const std::optional<Tensor>& per_sample_weights,
     bool include_last_offset,
-    int64_t padding_idx,
-    bool keeps_sizes_of_sums) {
+    int64_t padding_idx) {
   enum { Sum, Mean, Max };
   TORCH_CHECK(weight.dim() == 2 && indices.dim() == 1 && offsets.dim() == 1 && mode >= Sum && mode <= Max);
   TORCH_CHECK(isIntegralType(indices.scalar_type(), false) && isIntegralType(offsets.scalar_type(), false));
@@ -148,31 +151,8 @@ EmbeddingBag embedding_bag(
       largest};
 }
 
-EmbeddingBag _embedding_bag(
-    const Tensor& weight,
-    const Tensor& indices,
-    const Tensor& offsets,
-    bool,
-    int64_t mode,
-    bool,
-    const std::optional<Tensor>& per_sample_weights,
-    bool include_last_offset,
-    int64_t padding_idx) {
-  return embedding_bag(weight, indices, offsets, mode, per_sample_weights, include_last_offset, padding_idx, true);
-}
-
-EmbeddingBag _embedding_bag_forward_only(
-    const Tensor& weight,
-    const Tensor& indices,
-    const Tensor& offsets,
-    bool,
-    int64_t mode,
-    bool,
-    const std::optional<Tensor>& per_sample_weights,
-    bool include_last_offset,
-    int64_t padding_idx) {
-  return embedding_bag(weight, indices, offsets, mode, per_sample_weights, include_last_offset, padding_idx, false);
-}
+constexpr auto& _embedding_bag = embedding_bag<true>;
+constexpr auto& _embedding_bag_forward_only = embedding_bag<false>;
 
 Tensor _logcumsumexp(const Tensor& self, int64_t dim) {
   maybe_wrap_dim(dim, self.dim());
