@@ -127,7 +127,11 @@ def test_calls_in_the_wrong_order_raise_cudas_errors(succeeds: Callable[..., Non
     succeeds(
         """
         # Since 2.15, PyTorch's replay() instantiates first.
-        REPLAYED_TOO_EARLY = "(CUDAGraph::replay without a preceding successful|must have been called before calling inst)"
+        REPLAYED_TOO_EARLY = (
+            r"capture_end\\(\\) must have been called before calling instantiate"
+            if torch.__version__ >= "2.15"
+            else "Called CUDAGraph::replay without a preceding successful capture."
+        )
         x = torch.ones(2, device="cuda")
         graph = torch.cuda.CUDAGraph()
         refused(REPLAYED_TOO_EARLY, graph.replay)
