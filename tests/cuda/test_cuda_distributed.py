@@ -226,6 +226,7 @@ def test_a_bad_call_under_nccl_raises_the_error_itself(tmp_path: Path, mode: str
 
 NAMES = """
 from datetime import timedelta
+from importlib.metadata import entry_points
 from torch.distributed import distributed_c10d
 
 backend = dist.group.WORLD._get_backend(torch.device("cuda"))
@@ -238,6 +239,10 @@ assert (config.min_ctas, config.net_name, config.max_ctas) == (2, "Socket", -(2*
 distributed_c10d._set_pg_timeout(timedelta(seconds=7), other)
 assert other._get_backend(torch.device("cuda")).options._timeout == timedelta(seconds=7)
 distributed_c10d._add_ephemeral_timeout_for_all_pgs(timedelta(seconds=7))
+for entry in entry_points(group="torch.distributed.backends"):  # PyTorch has them since 2.15
+    if entry.name.startswith("nccl") and entry.name != "nccl4py":  # a package of NVIDIA's
+        group = dist.new_group(backend=entry.name)
+        assert isinstance(group._get_backend(torch.device("cuda")), dist.ProcessGroupNCCL), entry.name
 assert not hasattr(backend, "mem_allocator")
 pool = torch.cuda.MemPool()
 backend.register_mem_pool(pool), backend.deregister_mem_pool(pool)

@@ -47,6 +47,7 @@ def attach() -> None:
     _upstream.apply(AT_START)
     if torch.distributed.is_available():
         _upstream.apply(DISTRIBUTED)
+        _distributed.register_nccl()
     _storage.install()
     # PyTorch starts the device through torch.cuda, where calls may be queued.
     for name in ("init", "_lazy_init", "_lazy_call", "is_initialized"):

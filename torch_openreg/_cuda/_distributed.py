@@ -38,10 +38,19 @@ if dist.is_available():
     from torch_openreg.distributed import ProcessGroupOCCL
 
     AVAILABLE = True
-    create_nccl = getattr(dist.distributed_c10d, "_create_nccl_process_group", None)  # since 2.15
     TIMEOUT = timedelta(
         minutes=10
     )  # kProcessGroupNCCLDefaultTimeout in torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp
+
+    def register_nccl() -> None:
+        """Since PyTorch 2.15 three backends are of classes of NCCL that are compiled out: registers ProcessGroupNCCL."""
+        c10d: Any = dist.distributed_c10d
+        if hasattr(c10d, "_register_builtin_nccl_as_legacy"):
+            c10d._register_builtin_nccl_as_legacy()
+            for name in ("nccl2", "nccl-lazy"):
+                dist.Backend.register_backend(
+                    name, c10d._create_nccl_process_group, extended_api=True, devices=["cuda"]
+                )
 
     def register_backend(
         original: Callable[..., None],

@@ -115,14 +115,6 @@ DISTRIBUTED = (
     _row("torch.distributed.distributed_c10d", "_NCCL_AVAILABLE", "_distributed:AVAILABLE", _NO_NCCL),
     _row("torch.distributed.distributed_c10d", "ProcessGroupNCCL", "_distributed:ProcessGroupOCCL", _NO_NCCL),
     _row("torch.distributed", "ProcessGroupNCCL", "_distributed:ProcessGroupOCCL", _NO_NCCL),
-    # Since 2.15 these two make the groups of the backends nccl, nccl2 and nccl-lazy.
-    *(
-        _row("torch.distributed.distributed_c10d", name, "_distributed:create_nccl", f"compiled out: {group}")
-        for name, group in (
-            ("_create_nccl2_process_group", "ProcessGroupNCCL2"),
-            ("_create_nccl_lazy_process_group", "ProcessGroupNCCLLazy"),
-        )
-    ),
     _row(
         "torch.distributed:ProcessGroup",
         "_register_backend",
