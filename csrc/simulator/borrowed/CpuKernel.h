@@ -7,6 +7,7 @@
 #include "simulator/borrowed/Fallback.h"
 #include "simulator/borrowed/KernelScope.h"
 #include "simulator/borrowed/random/RandomKernels.h"
+#include "simulator/borrowed/routes/Wider.h"
 
 // Runs the CPU kernel of an operator on device memory, as the fallback does (Fallback.h), but without boxing: for
 // operators so frequent that building a stack of IValues costs too much time.
@@ -146,8 +147,18 @@ template <class Op, auto route, class Schema = typename Op::schema>
 using Unboxed = InlineOrQueued<Op, route, &run_boxed, Schema>;
 
 // The kernel to register for `Op`: runs CpuKernel if the device executes inline, else run_boxed(), which may queue the
-// call.
+// call. An operand of a dtype for which the CPU has no kernel is widened.
 template <class Op, class Schema = typename Op::schema>
-using UnboxedCpuKernel = Unboxed<Op, &CpuKernel<Op, Schema>::call, Schema>;
+struct UnboxedCpuKernel;
+
+template <class Op, class Result, class... Args>
+struct UnboxedCpuKernel<Op, Result(Args...)> {
+  static Result call(Args... args) {
+    if (C10_UNLIKELY(is_narrow_call<Op>(args...))) {
+      return Boxed<Op, &compute_in_wider_dtype<Op>>::call(args...);
+    }
+    return Unboxed<Op, &CpuKernel<Op>::call>::call(args...);
+  }
+};
 
 } // namespace at::openreg

@@ -185,7 +185,7 @@ template <class Op, auto kernel, class Result, class... Args>
 struct SharedKernel<Op, kernel, Result(Args...)> {
   static Result call(Args... args) {
     SameTypeOperands operands;
-    if (!(operands.accepts(args) && ...)) {
+    if (!(operands.accepts(args) && ...) || C10_UNLIKELY(is_narrow_call<Op>(args...))) {
       return UnboxedCpuKernel<Op>::call(args...);
     }
     return kernel(args...);

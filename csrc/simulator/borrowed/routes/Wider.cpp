@@ -1,5 +1,6 @@
 #include "simulator/borrowed/routes/Wider.h"
 
+#include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
@@ -34,6 +35,20 @@ const c10::IValue& argument(
   return arguments[*schema.argumentIndexWithName(name)];
 }
 
+// The dtype that the operands promote to.
+ScalarType promoted(const c10::FunctionSchema& schema, std::span<const c10::IValue> arguments) {
+  native::ResultTypeState state;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& value = arguments[i];
+    if (value.isScalar()) {
+      state = native::update_result_type_state(value.toScalar(), state);
+    } else if (value.isTensor() && value.toTensor().defined() && !schema.arguments()[i].is_out()) {
+      state = native::update_result_type_state(value.toTensor(), state);
+    }
+  }
+  return native::result_type(state);
+}
+
 // As CuFFTPlanCache.h: cuFFT's transforms in half precision have sizes that are powers of two.
 void check_sizes_of_transform(const c10::FunctionSchema& schema, std::span<const c10::IValue> arguments) {
   const Tensor& self = arguments[0].toTensor();
@@ -56,24 +71,33 @@ void check_sizes_of_transform(const c10::FunctionSchema& schema, std::span<const
 
 } // namespace
 
+bool WiderKernel::is_narrow(ScalarType dtype) const {
+  return std::find(dtypes_.begin(), dtypes_.end(), dtype) != dtypes_.end();
+}
+
 bool WiderKernel::is_narrow(const Tensor& tensor) const {
-  return is_device_tensor(tensor) && std::find(dtypes_.begin(), dtypes_.end(), tensor.scalar_type()) != dtypes_.end();
+  return is_device_tensor(tensor) && is_narrow(tensor.scalar_type());
 }
 
 void WiderKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   const size_t count = schema.arguments().size();
   const std::span<c10::IValue> arguments(stack->data() + stack->size() - count, count);
-  const auto first = std::find_if(arguments.begin(), arguments.end(), [&](const c10::IValue& value) {
+  std::optional<ScalarType> asked; // the dtype of the result, as of sum(dtype=)
+  if (const auto dtype = schema.argumentIndexWithName("dtype")) {
+    asked = arguments[*dtype].toOptional<ScalarType>();
+    if (asked && is_narrow(*asked)) {
+      arguments[*dtype] = wider(*asked);
+    }
+  }
+  const bool has_narrow = std::any_of(arguments.begin(), arguments.end(), [&](const c10::IValue& value) {
     return value.isTensor() && is_narrow(value.toTensor());
   });
-  if (first == arguments.end()) {
-    return check_and_run<&fallback>(op, keys, stack);
-  }
-  const ScalarType dtype = first->toTensor().scalar_type();
-  if (precondition_ != nullptr) {
+  if (has_narrow && precondition_ != nullptr) {
     precondition_(schema, arguments);
   }
+  // A result is not rounded if another operand has the wider dtype.
+  const ScalarType dtype = promoted(schema, arguments);
   std::vector<std::pair<Tensor, Tensor>> written; // the program's tensor, and the wider one that the kernel writes
   for (size_t i = 0; i < count; ++i) {
     if (!arguments[i].isTensor() || !is_narrow(arguments[i].toTensor())) {
@@ -97,10 +121,17 @@ void WiderKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet 
   }
   const size_t results = schema.returns().size();
   for (c10::IValue& value : std::span(stack->data() + stack->size() - results, results)) {
+    if (!value.isTensor()) { // equal()
+      continue;
+    }
     const Tensor result = value.toTensor();
     const auto same =
         std::find_if(written.begin(), written.end(), [&](const auto& pair) { return pair.second.is_same(result); });
-    value = same != written.end() ? same->first : result.to(rounded(result.scalar_type(), dtype));
+    if (same != written.end()) {
+      value = same->first;
+    } else if (asked || is_narrow(dtype)) {
+      value = result.to(asked.value_or(rounded(result.scalar_type(), dtype)));
+    }
   }
 }
 
@@ -134,6 +165,53 @@ std::vector<WiderOperators> wider_operators() {
        {kHalf, kComplexHalf},
        check_sizes_of_transform},
       {{"trace"}, {kBool, kComplexHalf}},
+      {{"abs_"}, {kBool}},
+      {{"acos.out",
+        "acos_",
+        "acosh",
+        "acosh.out",
+        "acosh_",
+        "angle.out",
+        "asin.out",
+        "asin_",
+        "asinh",
+        "asinh.out",
+        "asinh_",
+        "atan.out",
+        "atan_",
+        "atanh",
+        "atanh.out",
+        "atanh_",
+        "cos.out",
+        "cos_",
+        "cosh.out",
+        "cosh_",
+        "div.out_mode",
+        "div_.Tensor_mode",
+        "exp.out",
+        "lerp.Scalar_out",
+        "lerp.Tensor_out",
+        "log.out",
+        "logaddexp",
+        "logaddexp.out",
+        "pow.Scalar_out",
+        "pow.Tensor_Scalar_out",
+        "pow.Tensor_Tensor_out",
+        "pow_.Scalar",
+        "pow_.Tensor",
+        "prod.int_out",
+        "rsqrt.out",
+        "rsqrt_",
+        "sigmoid.out",
+        "sin.out",
+        "sin_",
+        "sinh.out",
+        "sinh_",
+        "sqrt.out",
+        "tan.out",
+        "tan_",
+        "tanh.out"},
+       {kComplexHalf}},
   };
 }
 
