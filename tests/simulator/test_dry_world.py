@@ -11,6 +11,7 @@ from pathlib import Path
 import dry_world_programs
 import programs
 import pytest
+from programs import DISTRIBUTED
 
 LIMIT = "4K"
 
@@ -179,9 +180,10 @@ print(torch.bincount(large, minlength=3).tolist(), torch.bincount(torch.tensor([
 
 
 def peaks(names: Sequence[str], *ranks: dict[str, str]) -> list[dict[str, list[int]]]:
-    """The peaks of the programs on ranks with these variables. Each rank has a new interpreter, which starts others for
-    the shapes of pipeline stages."""
-    run = partial(programs.run, sys.executable, dry_world_programs.__file__, *names, status=0, new_interpreter=True)
+    """The peaks of the programs on ranks with these variables. A dry rank loads the backend itself, which reads them."""
+    path = {"PYTHONPATH": programs.importing(dry_world_programs.__file__)}
+    imports = () if "OPENREG_DRY" in ranks[0] else DISTRIBUTED
+    run = partial(programs.run, sys.executable, dry_world_programs.__file__, *names, status=0, imports=imports, **path)
     done = programs.at_once(*(partial(run, **each) for each in ranks), most=len(ranks))
     return [json.loads(each.stdout) for each in done]
 
