@@ -17,7 +17,7 @@ from typing import Any
 
 from . import compare, loading, page, report
 from .registry import BAD, LEVELS, all_checks, level_of
-from .runner import Record, Results, WorkerDied, ask_once, run
+from .runner import Record, Results, WorkerDied, ask_once, run, start_and_ask
 
 
 def parser() -> argparse.ArgumentParser:
@@ -255,13 +255,15 @@ def main(arguments: list[str] | None = None) -> int:
         progress.add(record)
         return options.stop_at_first and report.regressed(record, baseline)
 
-    started = time.monotonic()
+    started, last = time.monotonic(), ""
     # SIGTERM raises KeyboardInterrupt as Ctrl-C does, because the workers must be killed: one that hangs never ends.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        missing = ask_once(settings, {"find": options.device})
-        last = missing and f"There is no device of the type {options.device!r} in this environment: {missing}"
-        run([{"name": name} for name in waiting], settings, on_result, jobs=options.jobs, timeout=options.timeout)
+        if waiting:
+            worker, missing = start_and_ask(settings, {"find": options.device})
+            last = missing and f"There is no device of the type {options.device!r} in this environment: {missing}"
+            checks = [{"name": name} for name in waiting]
+            run(checks, settings, on_result, jobs=options.jobs, timeout=options.timeout, first=worker)
     except WorkerDied as died:
         # The worker would die for each check in the same way, after the same time. So all checks that wait get this
         # result. It is not written to the file of --resume: a later run starts these checks again.

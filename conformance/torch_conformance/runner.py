@@ -107,13 +107,23 @@ class Worker:
         return "\n".join([how, *told, *lines[-6:]])
 
 
-def ask_once(settings: Record, request: Record, command: Sequence[str] = WORKER, **environment: str) -> Any:
-    """The answer of a new worker to one request. Raises WorkerDied if the worker gives none."""
+def start_and_ask(
+    settings: Record, request: Record, command: Sequence[str] = WORKER, **environment: str
+) -> tuple[Worker, Any]:
+    """A new worker, and its answer to one request. Raises WorkerDied if the worker gives none."""
     worker = Worker(settings, command, **environment)
     try:
-        return worker.ask(request, 300)
-    finally:
+        return worker, worker.ask(request, 300)
+    except BaseException:
         worker.stop()
+        raise
+
+
+def ask_once(settings: Record, request: Record, command: Sequence[str] = WORKER, **environment: str) -> Any:
+    """As `start_and_ask`, without the worker, which ends."""
+    worker, answer = start_and_ask(settings, request, command, **environment)
+    worker.stop()
+    return answer
 
 
 def run(
@@ -125,8 +135,9 @@ def run(
     timeout: float = 60,
     batch: int = 400,
     command: Sequence[str] = WORKER,
+    first: Worker | None = None,
 ) -> None:
-    """Runs the checks in ``jobs`` workers. A worker is replaced after ``batch`` checks.
+    """Runs the checks in ``jobs`` workers, ``first`` among them. A worker is replaced after ``batch`` checks.
 
     A worker is also replaced if it says that a check has made the device unusable for it (``lost``). A check that ends
     its worker is run again, alone in a new one, if the worker had run others before: ``detail`` says if it passes there.
@@ -142,7 +153,7 @@ def run(
     lock = threading.Lock()
     stopped, interrupted = threading.Event(), threading.Event()
     failures: list[BaseException] = []
-    workers: set[Worker] = set()
+    workers = {first} if first else set()
 
     def end(worker: Worker | None) -> None:
         if worker is not None:
@@ -165,8 +176,7 @@ def run(
         finally:
             end(worker)
 
-    def work() -> None:
-        worker: Worker | None = None
+    def work(worker: Worker | None) -> None:
         try:
             while not stopped.is_set():
                 try:
@@ -201,7 +211,10 @@ def run(
         finally:
             end(worker)
 
-    threads = [threading.Thread(target=work, name=f"conformance-{n}", daemon=True) for n in range(jobs)]
+    threads = [
+        threading.Thread(target=work, args=(worker,), name=f"conformance-{n}", daemon=True)
+        for n, worker in enumerate([first, *[None] * (jobs - 1)])
+    ]
     for thread in threads:
         thread.start()
     try:

@@ -201,7 +201,7 @@ def test_the_conformance_kit_finds_the_limits_of_the_python_backend_and_no_other
     # All limits show in the levels 0 to 3. The checks of level 0 that start processes repeat what this file tests. A busy
     # machine takes longer than the default limit of a check.
     groups = ("loads/names/*", "tensors/*", "operators/*", "trains/*")
-    options = ["--quick", "--no-sweeps", "--quiet", "--timeout", "600", "--json", results]
+    options = ["--quick", "--no-sweeps", "--quiet", "--jobs", "1", "--timeout", "600", "--json", results]
     options += [f"--checks={group}" for group in groups]
     command = ["-m", "torch_conformance", "--device", "ledger", *options]
     result = programs.run(sys.executable, *command, cwd=EXAMPLES, PYTHONPATH=path, TORCH_OPENREG_AUTOLOAD="0")

@@ -91,7 +91,8 @@ DEFECTS = {
 def failures(checks: set[str], variables: dict[str, str], report: Path) -> dict[str, str]:
     """Runs checks of the kit. Returns what it reports of those that do not pass: name -> the error."""
     path = os.pathsep.join([variables["PYTHONPATH"], os.fspath(ROOT / "conformance")])
-    options = ["--no-sweeps", "--quiet", "--timeout", "600", "--json", report, *(f"--checks={name}" for name in checks)]
+    options = ["--no-sweeps", "--quiet", "--jobs", "1", "--timeout", "600", "--json", report]
+    options += [f"--checks={name}" for name in checks]
     command = [sys.executable, "-m", "torch_conformance", "--device", "acme", *options]
     programs.run(*command, cwd=report.parent, **{**variables, "PYTHONPATH": path})
     found = json.loads(report.read_text())["checks"]

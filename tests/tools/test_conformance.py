@@ -41,14 +41,9 @@ def test_the_device_conforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     quick = [name for name, check in all_checks().items() if check.quick]
     first = {name.rpartition("/")[0]: name for name in reversed(quick)}
     chosen = [n for n in quick if not n.startswith(("loads/", "processes/")) or n in first.values()]
-    options = [
-        "--quick",
-        "--no-sweeps",
-        "--quiet",
-        "--strict-messages",
-        "--timeout",
-        "600",
-    ]  # a busy machine takes longer than the default
+    options = ["--quick", "--no-sweeps", "--quiet", "--strict-messages"]
+    options += ["--jobs", "1"]  # each worker imports torch and its compiler
+    options += ["--timeout", "600"]  # a busy machine takes longer than the default
     options += [f"--checks={name}" for name in chosen]
     result = run("-m", "torch_conformance", "--device", DEVICE, *options, "--json", report)
     assert result.returncode == 0, result.stdout + result.stderr

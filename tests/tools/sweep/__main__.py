@@ -12,7 +12,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from torch_conformance.runner import Record, Results, WorkerDied, ask_once, run
+from torch_conformance.report import torch_version
+from torch_conformance.runner import Record, Results, WorkerDied, run, start_and_ask
 
 from . import report, worker
 
@@ -101,14 +102,15 @@ def sweep(
     """
     settings = {"device": device, "verbose": verbose}
     wanted = {"suites": suites, "dtypes": dtypes, "variants": variants}
-    version, cases = ask_once(settings, {"list": wanted}, WORKER)
+    exceptions = report.load_exceptions(device)
+    if fresh:
+        results.unlink(missing_ok=True)
+    store = Results(results, {"kit": "sweep", "torch": torch_version(), "device": device})
+    first, cases = start_and_ask(settings, {"list": wanted}, WORKER)
     cases = [case for case in cases if any(fnmatchcase(case["entry"], pattern) for pattern in ops)]
     if samples:
         cases = [{**case, "most": samples} for case in cases]
-    report.apply_exceptions(cases, report.load_exceptions(device))
-    if fresh:
-        results.unlink(missing_ok=True)
-    store = Results(results, {"kit": "sweep", "torch": version, "device": device})
+    report.apply_exceptions(cases, exceptions)
 
     def is_done(case: Record) -> bool:
         record = store.records.get(case["name"])
@@ -121,7 +123,7 @@ def sweep(
             store.add(record)
             advance(record)
 
-        run(todo, settings, on_result, jobs=jobs, timeout=timeout, batch=batch, command=WORKER)
+        run(todo, settings, on_result, jobs=jobs, timeout=timeout, batch=batch, command=WORKER, first=first)
     return [store.records[case["name"]] for case in cases]
 
 
