@@ -519,23 +519,6 @@ def test_foreach(function: Callable[..., Any]) -> None:
     assert_same(run(*place((a, b), DEVICE)), run(*place((a, b), "cpu")))
 
 
-@pytest.mark.parametrize(
-    "form", [{"foreach": False}, {"foreach": True}, {"fused": True}], ids=["for-loop", "foreach", "fused"]
-)
-@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad])
-def test_an_optimizer_step(kind: type[torch.optim.Optimizer], form: dict[str, bool]) -> None:
-    def run(where: str) -> list[Tensor]:
-        parameters = [place(randn(4, 3), where).requires_grad_(), place(randn(5, seed=1), where).requires_grad_()]
-        optimizer = kind(parameters, lr=0.1, **form)  # type: ignore[call-arg]
-        for step in range(3):
-            for parameter in parameters:
-                parameter.grad = place(randn(*parameter.shape, seed=step), where)
-            optimizer.step()
-        return parameters
-
-    assert_same(run(DEVICE), run("cpu"))
-
-
 def test_a_custom_operator_in_python_gets_device_tensors() -> None:
     @torch.library.custom_op("torch_openreg_tests::twice", mutates_args=())
     def twice(x: Tensor) -> Tensor:
