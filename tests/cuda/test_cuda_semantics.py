@@ -38,6 +38,7 @@ def test_operators_that_pytorch_composes_in_another_way_for_cuda_agree_with_the_
         dtypes=["default"],
         variants=["forward", "backward"],
         samples=10,
+        jobs=1,  # each worker imports the databases
         results=tmp_path / "results.jsonl",
     )
     assert len(records) > 25
@@ -272,7 +273,8 @@ AS_IN_MODES = ("--device", "cuda", "--openreg-as=cuda")
 @pytest.mark.slow
 def test_tests_run_under_this_name() -> None:
     """`make modes` runs all tests of semantics under this name, in every mode."""
-    files = ["tests/operators/test_copy.py", "tests/runtime/test_streams_events.py"]
+    runtime = ("generator", "storage", "streams_events")
+    files = ["tests/operators/test_copy.py", *(f"tests/runtime/test_{name}.py" for name in runtime)]
     programs.run(*PYTEST, *AS_IN_MODES, "--execution", "chaos", *files, cwd=ROOT, status=0)
 
 

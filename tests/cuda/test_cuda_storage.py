@@ -84,24 +84,6 @@ def test_an_untyped_storage_is_made_on_the_device(succeeds: Callable[..., None])
     """)
 
 
-def test_a_storage_is_resized_to_nothing_and_back(succeeds: Callable[..., None]) -> None:
-    # torch/csrc/StorageMethods.cpp, THPStorage_resize_. FSDP resizes storages in this way between layers.
-    succeeds("""
-        a = torch.arange(4.0, device="cuda:1")
-        storage = a.untyped_storage()
-        assert storage.resize_(8) is storage and storage.nbytes() == 8
-        assert torch.empty(0, device="cuda:1").set_(storage).tolist() == [0, 1]
-        storage.resize_(0)
-        assert storage.nbytes() == 0 and torch.accelerator.memory_allocated(1) == 0
-        storage.resize_(16)
-        assert a.copy_(torch.arange(4.0)).mul(2).tolist() == [0, 2, 4, 6] and storage.device == torch.device("cuda:1")
-        assert error_of(storage.resize_, "1") == "RuntimeError: resize_ expects an int, but got str"
-        assert torch.arange(2.0).untyped_storage().resize_(4).nbytes() == 4
-        part = storage[4:8]
-        assert error_of(part.resize_, 1) == "RuntimeError: Trying to resize storage that is not resizable"
-    """)
-
-
 def test_storages_are_copied_moved_and_pinned(succeeds: Callable[..., None]) -> None:
     succeeds("""
         a = torch.tensor([1, 2, 3], dtype=torch.uint8).untyped_storage()
@@ -187,18 +169,6 @@ def test_a_checkpoint_travels_between_a_gpu_and_a_machine_without_one(run_python
     assert "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False" in result.stderr
     result = run_python(f"import torch; print(torch.load({path!r}))", TORCH_OPENREG_AS="cuda")
     assert result.stdout == "tensor([0., 1., 2.], device='cuda:0')\n"
-
-
-def test_generators_are_copied_and_pickled(succeeds: Callable[..., None]) -> None:
-    succeeds("""
-        g = torch.Generator("cuda:1").manual_seed(3)
-        torch.rand(5, device="cuda:1", generator=g)
-        copies = [copy.deepcopy(g), pickle.loads(pickle.dumps(g))]
-        expected = torch.rand(4, device="cuda:1", generator=g)
-        for h in copies:
-            assert h.device == g.device and h.initial_seed() == 3
-            assert torch.equal(torch.rand(4, device="cuda:1", generator=h), expected)
-    """)
 
 
 # ---- Legacy types ----------------------------------------------------------------------------------------------------

@@ -62,6 +62,13 @@ def test_a_tensor_sees_its_storage_resized_to_nothing_and_back() -> None:
     assert_same(a * 2, torch.arange(4.0) * 2)
 
 
+def test_a_bad_size_and_a_part_of_a_storage_are_refused() -> None:
+    with pytest.raises(RuntimeError, match="^resize_ expects an int, but got str$"):
+        storage_of(1).resize_("1")  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="^Trying to resize storage that is not resizable$"):
+        storage_of(1, 2)[:1].resize_(1)
+
+
 @pytest.mark.parametrize(("source", "to"), [("cpu", DEVICE), (DEVICE, "cpu"), (DEVICE, DEVICE)])
 def test_copy_between_storages(source: str, to: str) -> None:
     a = torch.tensor([1, 2, 3], dtype=torch.uint8, device=source).untyped_storage()
