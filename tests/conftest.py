@@ -39,6 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("OPENREG_RNG", "cpu")  # as programs.start() does
     # For each new cache, inductor compiles and runs programs to learn which vector instructions work. They all do.
     os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+    # Where Triton is installed, inductor starts a process that compiles its kernels. Nothing here is compiled by Triton.
+    os.environ.setdefault("TORCH_WARM_POOL", "0")
     config.addinivalue_line(
         "markers",
         "slow: one of the tests that take most of the time; `make test` leaves them out, `make test-all` does not",

@@ -68,6 +68,7 @@ def test_a_function_is_recorded_once_and_then_replayed_for_each_input(python: Ru
             for result, expected in zip(results, (x @ y, y @ y)):
                 assert torch.equal(result, expected)
     assert (len(recordings), len(replays), skips()) == (1, 3, 0)
+    assert torch._inductor.async_compile.AsyncCompile._ready_future is None  # no process was started for Triton
     """
     assert output_of(python(code, OPENREG_EXECUTION=mode)) == ""
 

@@ -28,6 +28,10 @@ def patch_inductor(_: ModuleType) -> None:
 BACKEND = "cpp"
 
 
+def start_no_worker(*_: Any) -> None:
+    """The processes that AsyncCompile starts compile kernels of Triton only."""
+
+
 def not_aligned(original: Any, *args: Any, **kwargs: Any) -> Any:
     """align_random_eager gives the numbers of CUDA's generator in Triton, so it changes nothing here."""
     with config.patch(align_random_eager=False):

@@ -135,6 +135,13 @@ DISTRIBUTED = (
 INDUCTOR = (
     _row("torch._inductor.config", "cuda_backend", "_inductor:BACKEND", _TRITON),
     _row(
+        "torch._inductor.async_compile:AsyncCompile",
+        "wakeup",
+        "_inductor:start_no_worker",
+        "the CPU's kernels: for tensors of this name inductor starts a process that compiles Triton. It imports torch "
+        "again, and the program waits for it at its end",
+    ),
+    _row(
         "torch._inductor.scheduler:Scheduler",
         "should_partition",
         "_inductor:partitioned_as_gpu",
