@@ -140,7 +140,7 @@ def test_the_sanitizer_reports_a_collective_that_is_not_waited_for(sanitized: Gr
 def test_ranks_of_several_hosts(size: int) -> None:
     """With 3 ranks, the last one is alone on its host."""
     made = Group(size, hosts=2)
-    for mode in ("inline", "chaos"):
+    for mode in ("inline", "chaos") if size == 3 else ("chaos",):
         for check in (
             "all_reduce",
             "all_reduce_operators",
