@@ -25,8 +25,8 @@ def python(inductor_cache: Path, tmp_path: Path) -> Run:
     return runner(tmp_path / "program.py", "import torch\n\nDEVICE = 'cuda'\n", **environment)
 
 
-NAMES = ["softmax_layer_norm", "gpt2_block", "optimizer_step", "reductions", "scatter_index_add", "dropout", "scans"]
-"""One program for each decision of inductor by the name "cuda". The first six are also compared with a compiled CPU run.
+NAMES = ["gpt2_block", "optimizer_step", "reductions", "scatter_index_add", "dropout", "scans"]
+"""One program for each decision of inductor by the name "cuda". The first five are also compared with a compiled CPU run.
 
 `make compiled` runs all programs.
 """
@@ -35,7 +35,7 @@ NAMES = ["softmax_layer_norm", "gpt2_block", "optimizer_step", "reductions", "sc
 def test_programs_agree_with_eager_and_with_the_compiled_cpu_bit_for_bit(inductor_cache: Path) -> None:
     found = reports(inductor_cache, "--dynamic", "false", "--against-compiled-cpu", *NAMES, TORCH_OPENREG_AS="cuda")
     assert_all_agree(found, NAMES)
-    assert [report["bit_for_bit"] for report in found if report["bit_for_bit"] is not None] == [True] * 6
+    assert [report["bit_for_bit"] for report in found if report["bit_for_bit"] is not None] == [True] * 5
 
 
 def test_a_program_agrees_with_eager_with_dynamic_shapes(inductor_cache: Path) -> None:
@@ -90,9 +90,8 @@ def test_what_inductor_writes_in_triton_compiles_from_its_eager_implementation(p
 
         results = []
         for attention in (flex_attention, torch.compile(flex_attention)):
-            with torch.no_grad():
-                forward = attend(attention)
-            results.append([forward, *torch.autograd.grad(attend(attention).square().sum(), [*inputs, slope])])
+            forward = attend(attention)
+            results.append([forward, *torch.autograd.grad(forward.square().sum(), [*inputs, slope])])
         for eager, compiled in zip(*results):
             torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-4)
         x = torch.randn(8, 3, device=DEVICE)
