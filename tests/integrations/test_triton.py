@@ -62,8 +62,8 @@ def test_torch_compile_does_not_ask_triton_for_a_gpu(python: Run) -> None:
     code = """
         x = torch.randn(4, 4)
         for device in (DEVICE, "cpu"):
-            compute = torch.compile(lambda x: (x.sin() @ x).cos())
-            print(torch.allclose(compute(x.to(device)).cpu(), (x.sin() @ x).cos(), atol=1e-6))
+            compute = torch.compile(lambda x: x.sin() + 1)
+            print(torch.allclose(compute(x.to(device)).cpu(), x.sin() + 1, atol=1e-6))
         print(triton.runtime.driver.active.get_active_torch_device() == torch.device(DEVICE, 0))
     """
     assert output_of(python(code, OPENREG_TRITON="refuse")).splitlines() == ["True", "True", "True"]
@@ -209,6 +209,6 @@ def test_operators_made_of_kernels_run_in_eager_and_compiled_programs(cuda: Run)
         x, y = torch.rand(100, device=DEVICE), torch.rand(100, device=DEVICE)
         print(torch.equal(mine(x, y), x + y))
         for operator in (opaque, sum_of):
-            print(torch.allclose(torch.compile(lambda x, y: operator(x.sin(), y) * 2)(x, y), (x.sin() + y) * 2))
+            print(torch.allclose(torch.compile(lambda x, y: operator(x.sin(), y) @ y)(x, y), (x.sin() + y) @ y))
     """
     assert output_of(cuda(code)).splitlines() == ["True"] * 3
