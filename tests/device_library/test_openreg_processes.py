@@ -107,6 +107,82 @@ def test_forks_while_other_threads_use_the_device_do_not_hang() -> None:
     assert output_of(IN_CHILD + textwrap.dedent(code)) == "done"
 
 
+def test_a_forked_child_shares_pinned_memory_with_its_parent() -> None:
+    code = """
+        first, second = get_pointer("orMallocHost", 5000), get_pointer("orMallocHost", 10)
+        ctypes.memmove(first, b"old", 3)
+        (wake, wakes), (tell, tells) = os.pipe(), os.pipe()
+        def child():
+            ctypes.memmove(second, b"from child", 10)
+            in_child(lambda: ctypes.memmove(first + 4990, b"grandchild", 10))
+            os.write(tells, b".")
+            os.read(wake, 1)
+            print(ctypes.string_at(first, 3))
+        if os.fork() == 0:
+            child()
+            sys.stdout.flush()
+            os._exit(0)
+        os.read(tell, 1)
+        print(ctypes.string_at(second, 10), ctypes.string_at(first + 4990, 10), flush=True)
+        ctypes.memmove(first, b"new", 3)
+        call("orFreeHost", first)  # the child keeps its mapping
+        os.write(wakes, b".")
+        print("status", os.wait()[1])
+        third = get_pointer("orMallocHost", 10)
+        in_child(lambda: ctypes.memmove(third, b"second one", 10))
+        print(ctypes.string_at(third, 10))
+    """
+    assert output_of(IN_CHILD + textwrap.dedent(code)).splitlines() == [
+        "b'from child' b'grandchild'",
+        "b'new'",
+        "status 0",
+        "b'second one'",
+    ]
+
+
+def test_threads_that_write_to_pinned_memory_during_a_fork_lose_nothing() -> None:
+    # A thread that writes during the move gets SIGSEGV, waits in the handler, and writes again.
+    code = """
+        import faulthandler, threading, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later warn of just this
+        size = 4 << 20
+        blocks = [get_pointer("orMallocHost", size) for _ in range(2)]
+        faulthandler.enable()  # must not report a crash
+        written, stop = [0, 0], threading.Event()
+        def write(index):
+            while not stop.is_set():
+                written[index] += 1
+                ctypes.memset(blocks[index], written[index] & 0xFF, size)
+        threads = [threading.Thread(target=write, args=(index,)) for index in range(2)]
+        for thread in threads: thread.start()
+        while 0 in written: pass
+        in_child(lambda: None)
+        before = list(written)
+        while any(now < then + 2 for now, then in zip(written, before)): pass  # until both have gone on
+        stop.set()
+        for thread in threads: thread.join()
+        print(*(ctypes.string_at(block, size) == bytes([n & 0xFF]) * size for block, n in zip(blocks, written)))
+    """
+    assert output_of(IN_CHILD + textwrap.dedent(code)) == "True True"
+
+
+def test_a_child_gets_a_copy_of_pinned_memory_that_cannot_be_shared_and_stderr_says_why() -> None:
+    code = """
+        import resource
+        pinned = get_pointer("orMallocHost", 1 << 20)
+        ctypes.memmove(pinned, b"old", 3)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+        in_child(lambda: (print(ctypes.string_at(pinned, 3)), ctypes.memmove(pinned, b"new", 3)))
+        print(ctypes.string_at(pinned, 3), lib.orPeekAtLastError())
+    """
+    result = run_python(IN_CHILD + textwrap.dedent(code), status=0)
+    assert result.stdout.splitlines() == ["b'old'", "b'old' 0"]
+    assert result.stderr == (
+        "openreg: fork: cannot move 1.00 MiB of pinned memory to a memfd: Too many open files. Free host memory, or "
+        "raise the limit on open files (ulimit -n). The child gets a copy of this memory.\n"
+    )
+
+
 def test_a_child_that_touches_its_parents_memory_ends_with_an_explanation() -> None:
     code = """
         pointer = malloc(1)

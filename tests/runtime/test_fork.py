@@ -71,6 +71,28 @@ def test_a_forked_child_reads_pinned_memory(run_python: Run) -> None:
     assert fork(run_python, "print(pinned.tolist(), flush=True)", parent) == "[1.0, 1.0]\nchild exited with 0\n"
 
 
+STAGED = """
+import os, torch
+staging = torch.ones(1 << 16, device=torch.accelerator.current_accelerator()).to("cpu", non_blocking=True).pin_memory()
+torch.accelerator.synchronize()
+wake, wakes = os.pipe()
+if os.fork() == 0:
+    os.read(wake, 1)
+    print("the writer sees", staging[0].item(), flush=True)
+    os._exit(0)
+address = staging.data_ptr()
+del staging
+reused = torch.full((1 << 16,), 2.0).pin_memory()
+os.write(wakes, b".")
+print(os.wait()[1], reused.data_ptr() == address)
+"""
+
+
+@pytest.mark.parametrize("name", ["openreg", "cuda"])
+def test_a_forked_writer_of_a_checkpoint_sees_what_reuses_its_pinned_memory(run_python: Run, name: str) -> None:
+    run_python(STAGED, TORCH_OPENREG_AS=name, status=0, output="the writer sees 2.0\n0 True\n", errors="")
+
+
 @pytest.mark.parametrize("parent", ["", "torch.manual_seed(0)", "openreg.is_available()", "openreg.device_count()"])
 def test_a_fork_before_the_first_use_leaves_the_device_to_the_child(run_python: Run, parent: str) -> None:
     child = "print(torch.ones(2, device=DEVICE).cpu().tolist(), flush=True)"

@@ -18,7 +18,6 @@
 #include "memfd.h"
 #include "runtime.h"
 #include "scheduler.h"
-#include "segfault.h"
 #include "windows.h"
 
 // Device memory: the class that keeps the allocations of one device, and orMalloc, orFree, orMemGetInfo,
@@ -179,10 +178,8 @@ orError_t DeviceMemory::setHostAccess(uintptr_t begin, bool accessible) {
   if (accessible == allocation->hostAccessible) {
     return orSuccess;
   }
-  if (allocation->fd < 0) {
-    if (orError_t error = moveToFile(*allocation); error != orSuccess) {
-      return error;
-    }
+  if (orError_t error = backWithFile(*allocation); error != orSuccess) {
+    return error;
   }
   if (!openreg::setHostAccess(begin, allocation->reserved(), allocation->fd, accessible)) {
     return fail(orErrorMemoryAllocation, "mmap at %p failed: %s", reinterpret_cast<void*>(begin), std::strerror(errno));
@@ -203,52 +200,18 @@ orError_t DeviceMemory::makeShareable(uintptr_t begin, int& fd, uint64_t& size) 
         "%p is memory of another process. Opened memory cannot be shared again; share a copy",
         reinterpret_cast<void*>(begin));
   }
-  if (allocation->fd < 0) {
-    if (orError_t error = moveToFile(*allocation); error != orSuccess) {
-      return error;
-    }
+  if (orError_t error = backWithFile(*allocation); error != orSuccess) {
+    return error;
   }
   fd = allocation->fd;
   size = allocation->size;
   return orSuccess;
 }
 
-// Moves an allocation from anonymous memory to a memfd. Other threads may use the memory meanwhile. Threads that read
-// do not notice; threads that write wait until the move is done, as they do when a driver migrates pages.
-orError_t DeviceMemory::moveToFile(Allocation& allocation) {
-  const size_t size = allocation.reserved();
-  // The bytes are charged and uncharged at once. This checks that the host can hold them twice for a moment.
-  if (orError_t error = chargeHostMemory(size); error != orSuccess) {
-    return error;
-  }
-  unchargeHostMemory(size);
-  const int fd = createMemfd(size);
-  bool moved = fd >= 0;
-  if (moved) {
-    const HeldWriters held;
-    moved = setWritable(allocation.begin, size, false) &&
-            copyToFile(fd, reinterpret_cast<char*>(windows.toKernel(allocation.begin)), size) &&
-            mapShared(allocation.begin, size, fd);
-    if (!moved) {
-      const int reason = errno;
-      setWritable(allocation.begin, size, true);
-      errno = reason;
-    }
-  }
-  if (!moved) {
-    const int reason = errno;
-    if (fd >= 0) {
-      close(fd);
-    }
-    return fail(
-        orErrorMemoryAllocation,
-        "cannot move %s of device memory to a memfd: %s. Free host memory, or raise the limit on open files (ulimit "
-        "-n)",
-        formatBytes(size).c_str(),
-        std::strerror(reason));
-  }
-  allocation.fd = fd;
-  return orSuccess;
+orError_t DeviceMemory::backWithFile(Allocation& allocation) {
+  void* const memory = reinterpret_cast<void*>(windows.toKernel(allocation.begin));
+  return allocation.fd >= 0 ? orSuccess
+                            : moveToMemfd("device memory", memory, allocation.reserved(), MADV_DONTFORK, allocation.fd);
 }
 
 orError_t DeviceMemory::attach(int fd, uint64_t inode, size_t size, void** devPtr) {

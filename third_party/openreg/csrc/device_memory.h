@@ -55,7 +55,7 @@ class DeviceMemory {
  private:
   Allocation* allocationAt(uintptr_t begin);
   std::optional<uintptr_t> takeRange(Allocation& allocation);
-  orError_t moveToFile(Allocation& allocation);
+  orError_t backWithFile(Allocation& allocation); // moves the bytes to a memfd, unless they are in one
   bool giveBack(const Allocation& allocation);
 
   const int device_;

@@ -12,9 +12,18 @@ struct PinnedAllocation {
   size_t size;             // bytes that the caller asked for
   int device;              // the device that was current in orMallocHost or orHostRegister
   bool registered = false; // by orHostRegister: the program owns the memory
+  bool shared = false;     // moved to a memfd before a fork(), so that the child shares the memory
 };
 
 // The pinned allocation that contains `address`.
 std::optional<PinnedAllocation> findPinned(uintptr_t address);
+
+// For a signal handler: whether orMallocHost returned the memory at `address`. Returns true also if another thread holds
+// the lock of the allocations.
+bool mayBePinned(uintptr_t address);
+
+// From this call on, fork() moves the memory of orMallocHost to memory that the child shares. To be called once, before
+// installSegfaultHandler().
+void sharePinnedMemoryAtFork();
 
 } // namespace openreg

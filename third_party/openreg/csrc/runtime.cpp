@@ -8,6 +8,7 @@
 
 #include "device_memory.h"
 #include "hooks.h"
+#include "pinned_memory.h"
 #include "scheduler.h"
 #include "segfault.h"
 #include "stream.h"
@@ -101,6 +102,7 @@ orError_t start() {
   }
   createDeviceMemory(visibleCount, asked.deviceMemory);
   createDefaultStreams(visibleCount);
+  sharePinnedMemoryAtFork(); // before the scheduler, whose handler is then called first: no kernel runs meanwhile
   startScheduler(asked.executionMode, asked.chaosSeed);
   installSegfaultHandler();
   state.store(State::started, std::memory_order_release);

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "device_memory.h"
+#include "pinned_memory.h"
 #include "scheduler.h"
 #include "windows.h"
 
@@ -103,13 +104,16 @@ void explainHostAccess(uintptr_t address) {
   sentence.write();
 }
 
-// Whether the access that failed must be repeated. A kernel's access within an allocation fails only while the memory
-// is moved (HeldWriters). The thread that moves the memory holds the lock of the allocations. If tryFind() gives up
-// because the lock stays taken, the memory may still be moving: the access is repeated, and this handler may run again.
+// Whether the access that failed must be repeated. A kernel's access within an allocation, and each access to pinned
+// memory, fails only while the memory is moved (HeldWriters). The thread that moves the memory holds the lock of the
+// allocations. If tryFind() gives up because the lock stays taken, the memory may still be moving: the access is
+// repeated, and this handler may run again.
 bool wasHeld(uintptr_t address) {
+  if (!windows.containsKernel(address)) {
+    return mayBePinned(address);
+  }
   std::optional<Allocation> allocation;
-  return windows.containsKernel(address) &&
-         (!deviceMemory(windows.deviceOf(address)).tryFind(windows.toDevice(address), allocation) || allocation);
+  return !deviceMemory(windows.deviceOf(address)).tryFind(windows.toDevice(address), allocation) || allocation;
 }
 
 void explain(uintptr_t address) {

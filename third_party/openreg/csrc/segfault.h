@@ -11,9 +11,9 @@ namespace openreg {
 // handler returns, and the thread tries the access again.
 void installSegfaultHandler();
 
-// While an object of this class lives, device memory may be read-only (setWritable): a thread that writes to it waits,
-// and then writes again. Without this class the write would end the process. The caller holds the lock of the
-// DeviceMemory until the memory is writable again.
+// While an object of this class lives, device memory and pinned memory may be read-only: a thread that writes to it
+// waits, and then writes again. Without this class the write would end the process. The caller holds the lock of the
+// allocations until the memory is writable again.
 class HeldWriters {
  public:
   HeldWriters();

@@ -68,8 +68,8 @@ void forgetWindows() {
   windows.base = 0;
 }
 
-// Private anonymous pages back device memory. They are replaced by a memfd only when the same bytes are needed at two
-// addresses (orMemoryUnprotect, orIpcGetMemHandle). The table shows the milliseconds to write 64 MiB for the first
+// Private anonymous pages back device memory, and pinned memory. They are replaced by a memfd only when the same bytes
+// are needed at two addresses (orMemoryUnprotect, orIpcGetMemHandle, pinned memory in a forked child). The table shows the milliseconds to write 64 MiB for the first
 // time, and to give them back. To write them again takes 2.4 in all rows. (Linux 6.18, virtual machine, 2 cores,
 // transparent huge pages in "madvise" mode, median of nine.)
 //
@@ -117,10 +117,6 @@ bool mapShared(uintptr_t devAddress, size_t size, int fd) {
 
 bool setHostAccess(uintptr_t devAddress, size_t size, int fd, bool accessible) {
   return accessible ? mapFixed(devAddress, size, fd) : reserveFixed(devAddress, size);
-}
-
-bool setWritable(uintptr_t devAddress, size_t size, bool writable) {
-  return mprotect(pointer(windows.toKernel(devAddress)), size, writable ? PROT_READ | PROT_WRITE : PROT_READ) == 0;
 }
 
 } // namespace openreg

@@ -90,7 +90,4 @@ bool mapShared(uintptr_t devAddress, size_t size, int fd);
 // Makes the device window of a range accessible to the host, or inaccessible. The file `fd` backs the range.
 bool setHostAccess(uintptr_t devAddress, size_t size, int fd, bool accessible);
 
-// Makes a committed range read-only for kernels, or writable again.
-bool setWritable(uintptr_t devAddress, size_t size, bool writable);
-
 } // namespace openreg

@@ -240,9 +240,13 @@ OPENREG_EXPORT orError_t orFree(void* devPtr);
  */
 OPENREG_EXPORT orError_t orSetGuardSize(size_t bytes);
 
-/* Pinned host memory: the host and kernels use it through the same address, and forked children inherit it. The address
- * is a multiple of 4096. The device's capacity is no limit. Otherwise sizes and errors are those of orMalloc and
- * orFree, and orFreeHost waits as orFree does. */
+/* Pinned host memory: the host and kernels use it through the same address, and forked children share it: what one
+ * process writes, the other reads. The address is a multiple of 4096. The device's capacity is no limit. Otherwise sizes
+ * and errors are those of orMalloc and orFree, and orFreeHost waits as orFree does.
+ *
+ * The first fork() after an allocation moves the bytes to memory that can be shared. That takes as long as a copy, and
+ * delays threads that write to the bytes meanwhile. If it is not possible, a sentence on stderr says why, and the child
+ * gets a copy. */
 OPENREG_EXPORT orError_t orMallocHost(void** ptr, size_t size);
 OPENREG_EXPORT orError_t orFreeHost(void* ptr);
 
