@@ -391,6 +391,12 @@ def test_nothing_is_found_in_a_correct_program_and_the_report_says_how_much_was_
 
 
 @pytest.mark.slow
+def test_nothing_is_found_in_a_program_whose_forked_workers_run_its_lines(check_here: Check) -> None:
+    status, output, report = check_here(*NO_FAULTS, PROGRAMS / "workers.py")
+    assert (status, report["findings"]) == (0, []), output
+
+
+@pytest.mark.slow
 def test_a_module_with_two_ranks_is_checked(check_here: Check, tmp_path: Path) -> None:
     (tmp_path / "ranks.py").write_text((PROGRAMS / "two_ranks.py").read_text())
     status, output, report = check_here("--places", "1", "--seeds", "0", "--models", "", "-m", "ranks")

@@ -70,7 +70,14 @@ class Places:
             frame = frame.f_back
         threading.settrace(trace)
         sys.settrace(trace)
+        os.register_at_fork(after_in_child=self._stop_in_child)
         self._watch_output()
+
+    @staticmethod
+    def _stop_in_child() -> None:
+        if _C._isInBadFork():  # the worker of a data loader makes no calls, and may not ask for their number
+            threading.settrace(None)
+            sys.settrace(None)
 
     def _watch_output(self) -> None:
         write, lines = sys.stdout.write, 0
