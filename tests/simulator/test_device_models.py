@@ -782,6 +782,20 @@ print((m > 0).any((0, 1)).item())
     assert answer(code, "mps-like") == "True"
 
 
+def test_a_gradient_scaler_needs_no_float64() -> None:
+    code = """
+weight = torch.ones(3, device=d, requires_grad=True)
+scaler, optimizer = torch.amp.GradScaler(d, init_scale=4.0, growth_interval=1), torch.optim.SGD([weight], lr=0.5)
+scaler.scale(weight.sum()).backward()
+scaler.unscale_(optimizer)
+print(weight.grad.tolist(), type(scaler._scale) is torch.Tensor)
+scaler.step(optimizer)
+scaler.update()
+print(weight.tolist(), scaler.get_scale())
+"""
+    assert answer(code, "mps-like").splitlines() == ["[1.0, 1.0, 1.0] True", "[0.5, 0.5, 0.5] 8.0"]
+
+
 TRAIN = """
 net = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
     torch.nn.Flatten(), torch.nn.Linear(18, 3)).to(d)

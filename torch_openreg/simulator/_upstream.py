@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from torch_openreg._upstream import Replaced
 
-PRINTING = (
+# From the choice of a device model without float64.
+WITHOUT_FLOAT64 = (
     Replaced(
         "torch._tensor_str",
         "tensor_totype",
         "torch_openreg.openreg.models:print_in_float32",
         "PyTorch prints in float64, except on devices that it knows by name. A device model may lack float64.",
+        "the device's capabilities say whether it has float64",
+    ),
+    Replaced(
+        "torch.amp.grad_scaler:GradScaler",
+        "unscale_",
+        "torch_openreg.openreg.models:unscale_in_float32",
+        "PyTorch computes the reciprocal of the scale in float64, except on a device named mps.",
         "the device's capabilities say whether it has float64",
     ),
 )
@@ -92,4 +100,4 @@ WORLD_PIPELINES = tuple(
         ("_send_meta", "tell_shapes"),
     )
 )
-ROWS = PRINTING + READERS + WORLD + WORLD_CHECKPOINTS + WORLD_PIPELINES
+ROWS = WITHOUT_FLOAT64 + READERS + WORLD + WORLD_CHECKPOINTS + WORLD_PIPELINES

@@ -23,7 +23,7 @@ from torch_openreg import _upstream
 from torch_openreg._identity import device_type, facts, identity
 from torch_openreg.simulator import _bindings as _C
 from torch_openreg.simulator import _models
-from torch_openreg.simulator._upstream import PRINTING
+from torch_openreg.simulator._upstream import WITHOUT_FLOAT64
 from torch_openreg.simulator._variables import FORK_SERVER
 
 __all__ = ["current", "device_model", "is_tf32_supported"]
@@ -131,7 +131,7 @@ def _restrict(model: _models.Model) -> None:
         # _refuse_dtype() checks new memory and the results of computing kernels, but not views.
         rows["aten::view.dtype"].append(("dtype", [dtype], always, error, each["message"]))
         if each["dtype"] == "float64":
-            _upstream.apply(PRINTING)
+            _upstream.apply(WITHOUT_FLOAT64)
     for operator, restrictions in rows.items():
         _C._refuse(_name_of(operator), restrictions)
     if model.rounds_to_tf32:
@@ -142,6 +142,25 @@ def _restrict(model: _models.Model) -> None:
 def print_in_float32(in_float64: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
     """Wraps torch._tensor_str.tensor_totype() from the choice of a model without float64 to the end of the process."""
     return tensor.float() if tensor.device.type == device_type else in_float64(tensor)
+
+
+class _StaysFloat32(torch.Tensor):
+    """A scale, of which GradScaler.unscale_() computes ``scale.double().reciprocal().float()``."""
+
+    def double(self) -> torch.Tensor:
+        return self.as_subclass(torch.Tensor)
+
+
+def unscale_in_float32(in_float64: Callable[..., None], scaler: Any, optimizer: torch.optim.Optimizer) -> None:
+    """Wraps GradScaler.unscale_() as print_in_float32() wraps its function."""
+    scale = scaler._scale
+    if scale is None or scale.device.type != device_type:
+        return in_float64(scaler, optimizer)
+    scaler._scale = scale.as_subclass(_StaysFloat32)
+    try:
+        return in_float64(scaler, optimizer)
+    finally:
+        scaler._scale = scale
 
 
 # Operators that cuDNN or cuBLAS computes: the name, the arguments that are multiplied, whether it is a convolution.
