@@ -133,7 +133,7 @@ def make_wheel(folder: Path) -> Path:
     record = f"{info.name}/RECORD"
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_STORED) as archive:
         lines = []
-        for file in [*packages.glob("torch_openreg_*.py"), *environment.package.rglob("*"), *info.iterdir()]:
+        for file in [*packages.glob("torch_openreg_*.p*"), *packages.glob("torch_openreg*/**/*")]:
             if file.is_file():
                 name, content = str(file.relative_to(packages)), file.read_bytes()
                 digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")

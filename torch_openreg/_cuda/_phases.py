@@ -59,7 +59,11 @@ def _why_taken() -> str:
 
 def open_libraries() -> None:
     """Opens _C_cuda.so as the module torch_openreg._C, so that the Python code is the same for both types."""
-    path = os.path.join(os.path.dirname(build_info().__file__), "_C_cuda.so")
+    from torch_openreg._cuda._extensions import open_stubs
+
+    folder = os.path.dirname(build_info().__file__)
+    open_stubs(os.path.join(folder, "lib", "libopenreg.so"))  # _C_cuda.so needs them, and tells them of its functions
+    path = os.path.join(folder, "_C_cuda.so")
     loader = ExtensionFileLoader("torch_openreg._C", path)
     spec = importlib.util.spec_from_file_location("torch_openreg._C", path, loader=loader)
     assert spec is not None
@@ -102,6 +106,11 @@ def attach_compiler() -> None:
     )
 
 
+def attach_extensions() -> None:
+    """Lets C++ extensions be compiled, when the module for that is imported."""
+    when_imported((("torch.utils.cpp_extension", "torch_openreg._cuda._extensions:patch"),))
+
+
 PHASES: tuple[Callable[[], None], ...] = (
     check_platform,
     check_environment,
@@ -112,5 +121,6 @@ PHASES: tuple[Callable[[], None], ...] = (
     check_hooks,
     attach_cuda,
     attach_compiler,
+    attach_extensions,
     attach_dtensor,
 )

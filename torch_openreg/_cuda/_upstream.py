@@ -179,6 +179,28 @@ TRITON = (
         "other libraries: Triton's driver for NVIDIA's GPUs looks for their driver. This device has a driver of its own",
     ),
 )
+EXTENSIONS = (
+    _row(
+        "torch.utils.cpp_extension",
+        "_join_cuda_home",
+        "_extensions:join_cuda_home",
+        "no version of CUDA: without it PyTorch looks for no toolkit. This device has headers and libraries of its own",
+    ),
+    _row(
+        "torch.utils.cpp_extension",
+        "include_paths",
+        "_extensions:include_paths",
+        "compiled out: a CPU build has CUDA's headers, without those of the toolkit that they include",
+        wraps=True,
+    ),
+    _row(
+        "torch.utils.cpp_extension",
+        "_is_cuda_file",
+        "_extensions:is_cuda_file",
+        "no version of CUDA: PyTorch finds the folder of our headers, and would look there for nvcc",
+        wraps=True,
+    ),
+)
 # Since 2.15 the list has the devices whose interface says `is_gpu()`. Before, it has "cuda".
 ELSEWHERE = (_row("torch._inductor.utils", "GPU_TYPES", "_inductor:patch_inductor", _TRITON),)
-ROWS = AT_START + DISTRIBUTED + INDUCTOR + TRITON + ELSEWHERE
+ROWS = AT_START + DISTRIBUTED + INDUCTOR + TRITON + EXTENSIONS + ELSEWHERE

@@ -1,7 +1,10 @@
 #include "Forward.h"
 
 #include <ATen/detail/CUDAHooksInterface.h>
-#include <dlfcn.h>
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <mutex>
 
 #include "runtime/OpenRegFunctions.h"
 #include "runtime/OpenRegStream.h"
@@ -30,9 +33,12 @@ Stream unpack(const stubs::StreamFields& stream) {
   return Stream(Stream::UNSAFE, Device(DeviceType::CUDA, stream.device), stream.id);
 }
 
-orDeviceProp properties() {
-  orDeviceProp found{};
-  OPENREG_CHECK(orGetDeviceProperties(&found, current_device()));
+// Never freed, because a program may keep the pointer.
+const cudaDeviceProp& properties(DeviceIndex index) {
+  static auto& all = *new std::array<std::pair<std::once_flag, cudaDeviceProp>, kMaxDevices>;
+  check_device_index(index);
+  auto& [once, found] = all[index];
+  std::call_once(once, [&] { cudaGetDeviceProperties(&found, index); });
   return found;
 }
 
@@ -52,7 +58,8 @@ const stubs::Device device{
     .synchronize = [] { device_synchronize(); },
     .has_primary_context = [](DeviceIndex index) { return at::detail::getCUDAHooks().hasPrimaryContext(index); },
     .can_access_peer = &can_access_peer,
-    .warp_size = [] { return properties().warpSize; },
+    .warp_size = [] { return properties(current_device()).warpSize; },
+    .properties = [](DeviceIndex index) -> const void* { return &properties(index); },
     .allocator = []() -> void* { return static_cast<Allocator*>(device_allocator()); },
     .generator = [](DeviceIndex index) -> const void* {
       return &at::detail::getCUDAHooks().getDefaultGenerator(index);
@@ -68,18 +75,13 @@ const stubs::Device device{
     .stream_handle = [](stubs::StreamFields stream) { return reinterpret_cast<void*>(stream_pointer(unpack(stream))); },
     .stream_query = [](stubs::StreamFields stream) { return OpenRegStream(unpack(stream)).query(); },
     .stream_synchronize = [](stubs::StreamFields stream) { OpenRegStream(unpack(stream)).synchronize(); },
+    .fail = [](int error, const char* call) { throw_error(static_cast<orError_t>(error), call); },
 };
 
 } // namespace
 
 void forward_stubs() {
-  // Only a library that is open already; in a build with CUDA and without stubs it does not have the pointer.
-  if (void* const library = dlopen("libc10_cuda.so", RTLD_LAZY | RTLD_NOLOAD)) {
-    if (void* const pointer = dlsym(library, "torch_openreg_stub_device")) {
-      *static_cast<const stubs::Device**>(pointer) = &device;
-    }
-    dlclose(library);
-  }
+  torch_openreg_stub_device = &device;
 }
 
 } // namespace c10::openreg

@@ -10,7 +10,7 @@ namespace c10::openreg {
 uintptr_t stream_pointer(const Stream& stream);
 Stream stream_of_pointer(uintptr_t pointer, DeviceIndex device);
 
-// If this process has the stubs of PyTorch's libraries for CUDA (stubs/), lets their functions call this device.
+// Lets the functions of the stubs of PyTorch's libraries for CUDA (stubs/) call this device.
 void forward_stubs();
 
 } // namespace c10::openreg

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "CudaAllocator.h"
 #include "CudaGuard.h"
 #include "CudaHooks.h"
 #include "Forward.h"
@@ -160,5 +161,6 @@ PyMODINIT_FUNC PyInit__C() {
   add_graph_trees(module);
   add_storage(module);
   openreg::forward_stubs();
+  openreg::set_cuda_allocator();
   return made;
 }

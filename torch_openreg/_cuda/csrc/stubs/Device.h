@@ -1,5 +1,4 @@
-// What the stubs of CUDA's libraries call in the device, once it runs. The stub of libc10_cuda.so exports a pointer,
-// and _C_cuda.so makes it point to its functions (Forward.cpp).
+// What the stubs of CUDA's libraries call in the device, once it runs: the functions of _C_cuda.so (Forward.cpp).
 #pragma once
 #include <cstdint>
 
@@ -24,8 +23,9 @@ struct Device {
   bool (*has_primary_context)(DeviceIndex device);
   bool (*can_access_peer)(DeviceIndex device, DeviceIndex peer);
   int (*warp_size)();
-  void* (*allocator)();                         // a c10::Allocator
-  const void* (*generator)(DeviceIndex device); // an at::Generator
+  const void* (*properties)(DeviceIndex device); // a cudaDeviceProp, which is never freed
+  void* (*allocator)();                          // a c10::Allocator
+  const void* (*generator)(DeviceIndex device);  // an at::Generator
   StreamFields (*current_stream)(DeviceIndex device);
   StreamFields (*default_stream)(DeviceIndex device);
   StreamFields (*pool_stream)(int priority, DeviceIndex device);
@@ -34,6 +34,10 @@ struct Device {
   void* (*stream_handle)(StreamFields stream);
   bool (*stream_query)(StreamFields stream);
   void (*stream_synchronize)(StreamFields stream);
+  void (*fail)(int error, const char* call); // throws the exception for a code of CUDA's runtime API
 };
 
 } // namespace torch_openreg::stubs
+
+// In the stub of libc10_cuda.so. Null until the device runs.
+extern "C" __attribute__((visibility("default"))) const torch_openreg::stubs::Device* torch_openreg_stub_device;

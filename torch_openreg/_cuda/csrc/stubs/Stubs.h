@@ -12,8 +12,6 @@
 STUB [[noreturn]] void torch_openreg_stub_called(const char* name);
 // Throws: a virtual function of a class of these libraries, whose name is not known.
 STUB [[noreturn]] void torch_openreg_stub_virtual_called();
-// Null until the device runs.
-STUB const torch_openreg::stubs::Device* torch_openreg_stub_device;
 extern "C" void* _ZTVN10__cxxabiv117__class_type_infoE[]; // the vtable of std::type_info for a class without a base
 
 // A table of virtual functions begins with the offset to the object and the type. Here both are null.

@@ -5,6 +5,7 @@
 #include <cxxabi.h>
 
 #include <cstdlib>
+#include <ostream>
 #include <stdexcept>
 #include <string>
 
@@ -106,6 +107,26 @@ DeviceIndex MaybeExchangeDevice(DeviceIndex index) {
   return device(__func__).maybe_exchange(index);
 }
 
+// C10_CUDA_CHECK, with or without a log that CUDA's driver keeps of errors. There are no assertions of kernels.
+class CUDAErrorLogCapture;
+
+void c10_cuda_check_implementation(
+    int32_t error, const char* /*file*/, const char* function, uint32_t /*line*/, bool /*include_device_assertions*/) {
+  if (error != kSuccess) {
+    device(function).fail(error, function);
+  }
+}
+
+void c10_cuda_check_implementation(
+    int32_t error,
+    const char* file,
+    const char* function,
+    uint32_t line,
+    bool include_device_assertions,
+    CUDAErrorLogCapture* /*log*/) {
+  c10_cuda_check_implementation(error, file, function, line, include_device_assertions);
+}
+
 // There is no lazily set device whose context would be made here.
 void SetTargetDevice() {}
 
@@ -153,6 +174,11 @@ CUDAStream getDefaultCUDAStream(DeviceIndex index) {
 
 CUDAStream getCurrentCUDAStream(DeviceIndex index) {
   return CUDAStream(device(__func__).current_stream(index));
+}
+
+std::ostream& operator<<(std::ostream& stream, const CUDAStream& printed) {
+  const StreamFields fields = printed.unwrap();
+  return stream << "stream " << fields.id << " on device cuda:" << int(fields.device); // as a c10::Stream
 }
 
 void setCurrentCUDAStream(CUDAStream stream) {

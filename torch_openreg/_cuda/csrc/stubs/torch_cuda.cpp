@@ -5,6 +5,8 @@
 #include <malloc.h>
 
 #include <cstring>
+#include <stdexcept>
+#include <string>
 
 using torch_openreg::stubs::Device;
 using torch_openreg::stubs::DeviceIndex;
@@ -87,12 +89,38 @@ int warp_size() {
   return device("_ZN2at4cuda9warp_sizeEv").warp_size();
 }
 
+const void* getDeviceProperties(DeviceIndex index) {
+  return device("_ZN2at4cuda19getDevicePropertiesEa").properties(index);
+}
+
+const void* getCurrentDeviceProperties() {
+  return device("_ZN2at4cuda26getCurrentDevicePropertiesEv").properties(torch_openreg_stub_device->current());
+}
+
 bool canDeviceAccessPeer(DeviceIndex index, DeviceIndex peer) {
   return device("_ZN2at4cuda19canDeviceAccessPeerEaa").can_access_peer(index, peer);
 }
 
 c10::Allocator* getCUDADeviceAllocator() {
   return static_cast<c10::Allocator*>(device("_ZN2at4cuda22getCUDADeviceAllocatorEv").allocator());
+}
+
+[[noreturn]] static void refuse(const char* function, const char* library) {
+  throw std::runtime_error(
+      std::string("at::cuda::") + function + "() is not available: the simulated device computes with the CPU's " +
+      "kernels, without " + library + ".");
+}
+
+void* getCurrentCUDABlasHandle(bool /*setup*/) {
+  refuse(__func__, "cuBLAS");
+}
+
+void* getCurrentCUDABlasLtHandle() {
+  refuse(__func__, "cuBLASLt");
+}
+
+void* getCurrentCUDASparseHandle() {
+  refuse(__func__, "cuSPARSE");
 }
 
 namespace detail {
