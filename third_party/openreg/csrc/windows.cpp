@@ -69,9 +69,9 @@ void forgetWindows() {
 }
 
 // Private anonymous pages back device memory, and pinned memory. They are replaced by a memfd only when the same bytes
-// are needed at two addresses (orMemoryUnprotect, orIpcGetMemHandle, pinned memory in a forked child). The table shows the milliseconds to write 64 MiB for the first
-// time, and to give them back. To write them again takes 2.4 in all rows. (Linux 6.18, virtual machine, 2 cores,
-// transparent huge pages in "madvise" mode, median of nine.)
+// are needed at two addresses (orMemoryUnprotect, orIpcGetMemHandle), or in a forked child (pinned memory). The table
+// shows the milliseconds to write 64 MiB for the first time, and to give them back. To write them again takes 2.4 in
+// all rows. (Linux 6.18, virtual machine, 2 cores, transparent huge pages in "madvise" mode, median of nine.)
 //
 //                                      first write           free
 //     malloc (the CPU device)               32.1              3.3
