@@ -85,10 +85,14 @@ def check_hooks() -> None:
 
 
 def attach_cuda() -> None:
-    """Gives torch._C the attributes that it has in a build with CUDA, and executes torch.cuda again."""
+    """Gives torch._C the attributes that it has in a build with CUDA, and executes torch.cuda again.
+
+    C++ extensions find their headers and libraries once torch.utils.cpp_extension is imported.
+    """
     from torch_openreg._cuda import _attach
 
     _attach.attach()
+    when_imported((("torch.utils.cpp_extension", "torch_openreg._cuda._extensions:patch"),))
 
 
 def attach_compiler() -> None:
@@ -106,11 +110,6 @@ def attach_compiler() -> None:
     )
 
 
-def attach_extensions() -> None:
-    """Lets C++ extensions be compiled, when the module for that is imported."""
-    when_imported((("torch.utils.cpp_extension", "torch_openreg._cuda._extensions:patch"),))
-
-
 PHASES: tuple[Callable[[], None], ...] = (
     check_platform,
     check_environment,
@@ -121,6 +120,5 @@ PHASES: tuple[Callable[[], None], ...] = (
     check_hooks,
     attach_cuda,
     attach_compiler,
-    attach_extensions,
     attach_dtensor,
 )

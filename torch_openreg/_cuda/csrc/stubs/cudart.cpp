@@ -321,6 +321,19 @@ cudaError_t cudaStreamGetCaptureInfo(
   return code(error);
 }
 
+cudaError_t cudaStreamGetCaptureInfo_v2(
+    cudaStream_t stream,
+    cudaStreamCaptureStatus* status,
+    unsigned long long* id,
+    cudaGraph_t* graph,
+    const cudaGraphNode_t** dependencies,
+    size_t* count) {
+  if (dependencies != nullptr || count != nullptr) {
+    return cudaErrorNotSupported;
+  }
+  return cudaStreamGetCaptureInfo(stream, status, id, graph);
+}
+
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
   orStreamCaptureMode exchanged = static_cast<orStreamCaptureMode>(*mode);
   const orError_t error = orThreadExchangeStreamCaptureMode(&exchanged);
@@ -343,6 +356,24 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return code(orGraphDestroy(reinterpret_cast<orGraph_t>(graph)));
+}
+
+cudaError_t cudaUserObjectCreate(
+    cudaUserObject_t* /*object*/,
+    void* /*data*/,
+    cudaHostFn_t /*destroy*/,
+    unsigned int /*references*/,
+    unsigned int /*flags*/) {
+  return cudaErrorNotSupported;
+}
+
+cudaError_t cudaUserObjectRelease(cudaUserObject_t /*object*/, unsigned int /*count*/) {
+  return cudaErrorNotSupported;
+}
+
+cudaError_t cudaGraphRetainUserObject(
+    cudaGraph_t /*graph*/, cudaUserObject_t /*object*/, unsigned int /*count*/, unsigned int /*flags*/) {
+  return cudaErrorNotSupported;
 }
 
 } // namespace openreg_cudart

@@ -12,10 +12,14 @@ struct CUstream_st;
 struct CUevent_st;
 struct CUgraph_st;
 struct CUgraphExec_st;
+struct CUgraphNode_st;
+struct CUuserObject_st;
 typedef CUstream_st* cudaStream_t; // c10::cuda::CUDAStream::stream()
 typedef CUevent_st* cudaEvent_t;
 typedef CUgraph_st* cudaGraph_t;
 typedef CUgraphExec_st* cudaGraphExec_t;
+typedef CUgraphNode_st* cudaGraphNode_t;
+typedef CUuserObject_st* cudaUserObject_t;
 typedef void (*cudaHostFn_t)(void* userData);
 
 typedef enum cudaError {
@@ -137,6 +141,8 @@ typedef struct cudaIpcEventHandle_st {
 #define cudaEventWaitExternal 0x1
 #define cudaHostRegisterDefault 0x0
 #define cudaIpcMemLazyEnablePeerAccess 0x1
+#define cudaUserObjectNoDestructorSync 0x1
+#define cudaGraphUserObjectMove 0x1
 
 // In a namespace of our own: a build of PyTorch with CUDA has opened NVIDIA's library with the plain names.
 inline namespace openreg_cudart {
@@ -207,11 +213,25 @@ cudaError_t cudaStreamGetCaptureInfo(
     cudaStreamCaptureStatus* status,
     unsigned long long* id = nullptr,
     cudaGraph_t* graph = nullptr);
+// As before CUDA 13. The dependencies are not given: `dependencies` and `count` must be null.
+cudaError_t cudaStreamGetCaptureInfo_v2(
+    cudaStream_t stream,
+    cudaStreamCaptureStatus* status,
+    unsigned long long* id = nullptr,
+    cudaGraph_t* graph = nullptr,
+    const cudaGraphNode_t** dependencies = nullptr,
+    size_t* count = nullptr);
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags = 0);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+// Graphs of the device library own no objects: these return cudaErrorNotSupported.
+cudaError_t cudaUserObjectCreate(
+    cudaUserObject_t* object, void* data, cudaHostFn_t destroy, unsigned int references, unsigned int flags);
+cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned int count = 1);
+cudaError_t cudaGraphRetainUserObject(
+    cudaGraph_t graph, cudaUserObject_t object, unsigned int count = 1, unsigned int flags = 0);
 
 #pragma GCC visibility pop
 } // namespace openreg_cudart
