@@ -84,17 +84,22 @@ void WiderKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet 
   const size_t count = schema.arguments().size();
   const std::span<c10::IValue> arguments(stack->data() + stack->size() - count, count);
   std::optional<ScalarType> asked; // the dtype of the result, as of sum(dtype=)
-  if (const auto dtype = schema.argumentIndexWithName("dtype")) {
-    asked = arguments[*dtype].toOptional<ScalarType>();
-    if (asked && is_narrow(*asked)) {
-      arguments[*dtype] = wider(*asked);
-    }
+  const auto index = schema.argumentIndexWithName("dtype");
+  if (index) {
+    asked = arguments[*index].toOptional<ScalarType>();
   }
+  const bool asks_for_narrow = asked && is_narrow(*asked);
   const bool has_narrow = std::any_of(arguments.begin(), arguments.end(), [&](const c10::IValue& value) {
     return value.isTensor() && is_narrow(value.toTensor());
   });
-  if (has_narrow && precondition_ != nullptr) {
+  if (!has_narrow && !asks_for_narrow) {
+    return check_and_run<&fallback>(op, keys, stack);
+  }
+  if (precondition_ != nullptr) {
     precondition_(schema, arguments);
+  }
+  if (asks_for_narrow) {
+    arguments[*index] = wider(*asked);
   }
   // A result is not rounded if another operand has the wider dtype.
   const ScalarType dtype = promoted(schema, arguments);
