@@ -18,22 +18,16 @@ from torch_openreg import _upstream
 from torch_openreg._cuda._upstream import EXTENSIONS
 
 
-def _stubs() -> list[str]:
-    """The paths of the libraries in the folder ``lib``."""
-    from torch_openreg_cuda import _without_cuda  # type: ignore[import-untyped]
-
-    return _without_cuda.stubs()
-
-
 def open_stubs(device_library: str) -> None:
     """Opens the libraries whose functions extensions call.
 
     Their symbols are global, because an extension that PyTorch links as one for the CPU does not name the libraries.
     ``device_library``: the path of libopenreg.so, which libcudart.so needs. A wheel has one for each PyTorch.
     """
+    from torch_openreg_cuda import _without_cuda  # type: ignore[import-untyped]
+
     ctypes.CDLL(device_library)
-    cudart = join_cuda_home("lib", "libcudart.so")
-    for path in (cudart, *_stubs()):
+    for path in (join_cuda_home("lib", "libcudart.so"), *_without_cuda.stubs()):
         ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
 
 
@@ -44,7 +38,9 @@ def patch(_: ModuleType) -> None:
 
 def join_cuda_home(*paths: str) -> str:
     """A path in the folder that takes the place of NVIDIA's toolkit."""
-    return os.path.join(os.path.dirname(os.path.dirname(_stubs()[0])), *paths)
+    import torch_openreg_cuda
+
+    return os.path.join(os.path.dirname(torch_openreg_cuda.__file__), *paths)
 
 
 def include_paths(original: Callable[..., list[str]], device_type: str = "cpu", *args: Any, **kwargs: Any) -> list[str]:
