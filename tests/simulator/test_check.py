@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
@@ -18,10 +19,12 @@ import pytest
 from comparison import DEVICE
 
 from torch_openreg.simulator._cli import check as command
-from torch_openreg.simulator.check import _judge, _plan, _processes, _reports
+from torch_openreg.simulator.check import _judge, _plan, _processes, _reports, _session
 from torch_openreg.simulator.check._judge import Finding, Judge, Reference
 from torch_openreg.simulator.check._plan import Place, Run
-from torch_openreg.simulator.check._processes import Clock, Result
+from torch_openreg.simulator.check._processes import Clock, Limits, OutOfTime, Result
+from torch_openreg.simulator.check._server import Server
+from torch_openreg.simulator.check._session import Options, Session
 
 PROGRAMS = Path(__file__).parent / "check_programs"
 GALLERY = Path(__file__).parents[2] / "examples" / "gallery"
@@ -158,24 +161,21 @@ def test_what_differs_between_two_plain_runs_is_not_compared() -> None:
 
 
 def test_a_limit_counts_no_time_in_which_a_thread_waits_for_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch_openreg.simulator.check import _processes
-
-    clock = Clock(0, 10.0)
+    clock = Clock(0, Path(), Limits(10.0))
     begin = time.monotonic()
     monkeypatch.setattr(_processes.time, "monotonic", lambda: begin + 15)
-    monkeypatch.setattr(_processes, "_times", lambda process: [(1.0, 1.0), (1.0, 6.0)])
+    monkeypatch.setattr(_processes, "_times", lambda *_: [(1.0, 1.0), (1.0, 6.0)])
     assert not clock.is_over()
-    monkeypatch.setattr(_processes, "_times", lambda process: [(9.0, 4.0)])
+    monkeypatch.setattr(_processes.time, "monotonic", lambda: begin + 17)
+    monkeypatch.setattr(_processes, "_times", lambda *_: [(9.0, 4.0)])
     assert clock.is_over()
 
 
-def test_a_run_without_a_limit_is_over_if_its_threads_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch_openreg.simulator.check import _processes
-
+def test_a_run_is_over_if_its_threads_do_nothing_and_is_given_up_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     at = {"time": 0.0, "work": 0.0}
     monkeypatch.setattr(_processes.time, "monotonic", lambda: at["time"])
-    monkeypatch.setattr(_processes, "_times", lambda process: [(at["work"] / 2, 0.0), (0.0, at["work"] / 2)])
-    clock = Clock(0, None)
+    monkeypatch.setattr(_processes, "_times", lambda *_: [(at["work"] / 2, 0.0), (0.0, at["work"] / 2)])
+    clock = Clock(0, Path(), Limits(until=400))
     for at["time"], at["work"], is_over in (
         (100, 2, False),
         (119, 4, False),
@@ -184,6 +184,81 @@ def test_a_run_without_a_limit_is_over_if_its_threads_do_nothing(monkeypatch: py
         (359, 8, True),
     ):
         assert clock.is_over() == is_over
+    at["time"] = 401
+    with pytest.raises(OutOfTime):
+        clock.is_over()
+
+
+class FakeRunner:
+    """A program that takes ``seconds``, and its clock. The runs from number ``last`` on never end."""
+
+    def __init__(self, seconds: float, last: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = Path()
+        self.now = 0.0
+        self.ended = 0
+        self._seconds, self._last = seconds, last
+        monkeypatch.setattr(_session.time, "monotonic", lambda: self.now)
+
+    def run(self, settings: Any, what: str = "", limits: Limits = Limits(), fresh: bool = False) -> Result:  # noqa: B008
+        if self.ended == self._last:
+            assert limits.until is not None
+            self.now = limits.until
+            raise OutOfTime
+        self.now += self._seconds
+        self.ended += 1
+        first = result()
+        counts = {point: 1000 for point in _plan.FAULTS}
+        first.records[0] |= {"counts": counts, "places": {}, "is_started": False, "peak": 0}
+        first.seconds = self._seconds
+        return first
+
+
+@pytest.mark.parametrize(
+    ("seconds", "budget", "last", "runs", "end"),
+    [
+        (100, None, 999, 15, 1500),  # 15 times the first run
+        (1, None, 999, 55, 55),  # a short program has at least a minute
+        (1, 10, 999, 10, 10),
+        (100, None, 12, 12, 1560),  # a run that has begun has a minute more
+    ],
+)
+def test_a_budget_ends_the_check_and_the_report_says_how_much_was_looked_at(
+    seconds: float, budget: float | None, last: int, runs: int, end: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = FakeRunner(seconds, last, monkeypatch)
+    options = Options([], "", "", 12, 3, [], "all", None, budget, None, jobs=1)
+    session = Session(options, runner, lambda text: None)  # type: ignore[arg-type]
+    session.run()
+    looked_at = session.looked_at
+    assert not session.findings and (looked_at["runs"], looked_at["planned"], runner.now) == (runs, 55, end)
+    assert runs == 2 + 1 + looked_at["schedules"] + sum(looked_at["faults"].values())
+
+
+def test_a_server_starts_the_ranks_of_a_program(tmp_path: Path) -> None:
+    server = Server(path=tmp_path / "ranks", imports=["json"])
+
+    def run(*words: str, files: tuple[int, ...] = (), **variables: str) -> subprocess.CompletedProcess[str]:
+        command, environment = [server.launcher, *words], {**os.environ, **variables}
+        # programs.run passes no files on.
+        return subprocess.run(command, env=environment, pass_fds=files, capture_output=True, text=True)  # noqa: TID251
+
+    try:
+        ended = run("-u", "-c", "import os, sys; print(os.environ['A'], sys.argv[1:]); sys.exit(3)", "b", A="a")
+        assert (ended.returncode, ended.stdout, ended.stderr) == (3, "a ['b']\n", "")
+        assert run("-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)").returncode == -signal.SIGKILL
+        read, write = os.pipe()
+        assert run("-c", f"import os; os.write({write}, b'told')", files=(write,)).returncode == 0
+        os.close(write)
+        with open(read) as pipe:
+            assert pipe.read() == "told"  # and no other process has the other end
+        name = "print(open('/proc/self/cmdline').read().count('_zygote.py'))"
+        assert run("-c", name).stdout == "1\n"
+        # What Python reads only when it starts needs a new interpreter, which the server starts too.
+        new = "import sys; print(sys.flags.optimize, sys.flags.hash_randomization)"
+        assert run("-O", "-c", new).stdout == "1 1\n"
+        assert run("-c", new, PYTHONHASHSEED="0").stdout == "0 0\n"
+    finally:
+        server.end()
 
 
 STACKS = """Thread 0x01 (most recent call first):
@@ -327,7 +402,7 @@ def bug_line(file: Path) -> int:
     return next(number for number, line in enumerate(file.read_text().splitlines(), 1) if "# BUG" in line)
 
 
-QUICK = ("--places", "2", "--seeds", "0", "--models", "")
+QUICK = ("--places", "2", "--seeds", "0", "--budget", "1h", "--models", "")
 NO_FAULTS = ("--places", "0", *QUICK[2:])
 
 
@@ -381,7 +456,7 @@ def test_what_is_known_or_suppressed_for_a_reason_is_left_out(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_nothing_is_found_in_a_correct_program_and_the_report_says_how_much_was_looked_at(tmp_path: Path) -> None:
-    few = ("--places", "1", "--seeds", "1", "--models", "cuda-t4")
+    few = ("--places", "1", "--seeds", "1", "--models", "cuda-t4", "--budget", "1h")
     ended, report = check(*few, PROGRAMS / "correct.py", cwd=tmp_path)
     assert (ended.returncode, report["findings"], report["notes"]) == (0, [], []), ended.stdout
     looked_at = report["looked_at"]
@@ -399,7 +474,7 @@ def test_nothing_is_found_in_a_program_whose_forked_workers_run_its_lines(check_
 @pytest.mark.slow
 def test_a_module_with_two_ranks_is_checked(check_here: Check, tmp_path: Path) -> None:
     (tmp_path / "ranks.py").write_text((PROGRAMS / "two_ranks.py").read_text())
-    status, output, report = check_here("--places", "1", "--seeds", "0", "--models", "", "-m", "ranks")
+    status, output, report = check_here("--places", "1", *QUICK[2:], "-m", "ranks")
     assert (status, report["findings"]) == (0, []), output
     assert report["looked_at"]["faults"]["collectives"] == 1
 

@@ -109,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="A,B",
         help=f"device models (default: {','.join(MODELS)})",
     )
-    add("--budget", type=_seconds, metavar="TIME", help="start no run after this time, such as 5m")
+    add("--budget", type=_seconds, metavar="TIME", help="the longest time, such as 5m (default: 15 times a run)")
     add("--timeout", type=_seconds, metavar="TIME", help="the longest run (default: from the first run)")
     add(
         "--jobs",

@@ -76,7 +76,7 @@ class Finding:
     line: int
     message: str
     repeat: str = ""
-    sure: str = "always"
+    sure: str = "once (1 of 1 run)"
     note: bool = False  # worth reading, and no finding
     runs: list[Run] = field(default_factory=list)
 

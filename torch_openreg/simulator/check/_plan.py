@@ -15,6 +15,7 @@ FAULTS = {
     "message": ("failure", "collectives"),
 }
 SANITIZER = "race,init,memory,leak"
+LAUNCHER = "PYTHON_EXEC"  # torchrun starts this file instead of Python
 STACKS = signal.SIGUSR2  # a process that hangs gets it, and writes the stacks of its threads
 
 

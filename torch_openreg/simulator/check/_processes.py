@@ -17,9 +17,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from torch_openreg.simulator.check._plan import STACKS
+from torch_openreg.simulator.check._plan import LAUNCHER, STACKS
 from torch_openreg.simulator.check._server import Program, Server
 
 # The variable that makes a process of the program write a record (openreg/_recorder.py): a folder, and what to record.
@@ -53,7 +53,22 @@ class Result:
         return any(fault["fired"] for record in self.records for fault in record["faults"])
 
 
+class Limits(NamedTuple):
+    """When a run is over. In seconds; ``until`` is a time of time.monotonic()."""
+
+    seconds: float | None = None
+    idle: float = 120.0
+    until: float | None = None
+
+
+NO_LIMITS = Limits()
+
+
 class FolderTooLarge(Exception):
+    pass
+
+
+class OutOfTime(Exception):
     pass
 
 
@@ -72,6 +87,7 @@ class Runner:
     in_place: bool
     scratch: Path
     _server: Server | None = None
+    _ranks: Server | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _running: set[Path] = field(default_factory=set)
     _stopped: bool = False
@@ -93,21 +109,36 @@ class Runner:
                     "with which all runs work in this folder"
                 )
 
+    def serve_ranks(self, threads: str | None) -> None:
+        """From now on a server starts the ranks. ``threads``: the OMP_NUM_THREADS that torchrun gives them.
+
+        Their interpreters would need most of the time of a run. The ranks of a run are found by the copy of the folder,
+        so there is no server with ``in_place``.
+        """
+        if self.in_place or LAUNCHER in os.environ:
+            return
+        environment = os.environ | ({"OMP_NUM_THREADS": threads} if threads else {})
+        with contextlib.suppress(OSError):  # the name of a socket has at most 107 bytes
+            self._ranks = Server(environment=environment, path=self.scratch / "ranks")
+
     def run(
-        self, settings: Mapping[str, str], what: str = "", limit: float | None = None, fresh: bool = False
+        self, settings: Mapping[str, str], what: str = "", limits: Limits = NO_LIMITS, fresh: bool = False
     ) -> Result:
-        """One run, with these environment variables. ``fresh``: in a new interpreter. ``what``: see _recorder.py."""
+        """One run, with these environment variables. ``fresh``: in a new interpreter. ``what``: see _recorder.py.
+
+        Raises OutOfTime if the run has not ended by ``limits.until``.
+        """
         place = Path(tempfile.mkdtemp(dir=self.scratch))
         with self._lock:
             self._running.add(place)
         try:
-            return self._run(place, settings, what, limit, fresh)
+            return self._run(place, settings, what, limits, fresh)
         finally:
             end_processes_of(place)
             with self._lock:
                 self._running.discard(place)
 
-    def _run(self, place: Path, settings: Mapping[str, str], what: str, limit: float | None, fresh: bool) -> Result:
+    def _run(self, place: Path, settings: Mapping[str, str], what: str, limits: Limits, fresh: bool) -> Result:
         folder, records = self.folder, place / "records"
         records.mkdir()
         if not self.in_place:
@@ -124,6 +155,8 @@ class Runner:
             **settings,
             VARIABLE: f"{records}:{what}",
         }
+        if self._ranks and not fresh:
+            environment[LAUNCHER] = str(self._ranks.launcher)
         if paths := os.environ.get("PYTHONPATH"):
             environment["PYTHONPATH"] = os.pathsep.join(self._moved(part, folder) for part in paths.split(os.pathsep))
         words = [self._moved(word, folder) for word in self.words]
@@ -132,7 +165,7 @@ class Runner:
             start = self._start_fresh if fresh else self._start
             process = start(words, os.environ | environment, folder, output.fileno(), errors.fileno())
             try:
-                status = _wait(process, limit)
+                status = _wait(process, Clock(process.pid, place, limits))
                 seconds = time.monotonic() - begin
                 end = os.fstat(errors.fileno()).st_size
                 if status is None:
@@ -195,56 +228,63 @@ class Runner:
             running = list(self._running)
         for place in running:
             end_processes_of(place)
-        if self._server is not None:
-            self._server.end()
+        for server in filter(None, (self._server, self._ranks)):
+            server.end()
 
 
 class Clock:
-    """Measures how long a run takes without the time in which its threads wait for a processor.
+    """Says when a run is over: it took too long, or its threads do nothing.
 
-    So the limit of a run means the same on a busy machine. A run without a limit is over if its threads do nothing.
+    The time in which its threads wait for a processor does not count, so that the limits mean the same on a busy machine.
     """
 
     STEP = 0.2
-    IDLE = 120.0  # seconds, in which the threads together work or wait for a processor for at most WORK seconds
-    WORK = 3.0
+    WORK = 0.025  # of the time: threads that work or wait for a processor for less than this do nothing
 
-    def __init__(self, process: int, limit: float | None) -> None:
-        self._process = process
-        self._limit = limit
-        self._begin = self._active = time.monotonic()
+    def __init__(self, leader: int, place: Path, limits: Limits) -> None:
+        self._leader, self._place, self._limits = leader, place, limits
+        self._begin = self._active = self._looked = time.monotonic()
         self._work = 0.0
 
     def is_over(self) -> bool:
-        now = time.monotonic()
-        if self._limit is None:
-            work = sum(map(sum, _times(self._process)))
-            if abs(work - self._work) > self.WORK:  # the sum is smaller after the end of a thread
-                self._work, self._active = work, now
-            return now - self._active > self.IDLE
-        if now - self._begin < self._limit:
+        """Raises OutOfTime after ``limits.until``."""
+        now, limits = time.monotonic(), self._limits
+        if limits.until is not None and now > limits.until:
+            raise OutOfTime
+        if now - self._looked < 1:
             return False
-        waited = max((delay for _, delay in _times(self._process)), default=0.0)
-        return now - self._begin - waited > self._limit
+        self._looked = now
+        times = [*_times(self._leader, self._place)]
+        work = sum(map(sum, times))
+        if abs(work - self._work) > self.WORK * limits.idle:  # the sum is smaller after the end of a thread
+            self._work, self._active = work, now
+        waited = max((delay for _, delay in times), default=0.0)
+        is_late = limits.seconds is not None and now - self._begin - waited > limits.seconds
+        return is_late or now - self._active > limits.idle
 
 
-def _wait(process: Program | subprocess.Popen[bytes], limit: float | None) -> int | None:
-    """The exit status, or None if the run took longer than its limit."""
-    clock = Clock(process.pid, limit)
+def _wait(process: Program | subprocess.Popen[bytes], clock: Clock) -> int | None:
+    """The exit status, or None if the run is over before the program ends."""
     while not clock.is_over():
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(Clock.STEP)
     return None
 
 
-def _times(process: int) -> Iterator[tuple[float, float]]:
-    """For each thread of a process and its children: the seconds in which it ran, and could run but had no processor."""
-    with contextlib.suppress(OSError, IndexError):
-        for thread in Path(f"/proc/{process}/task").iterdir():
-            ran, waited = (thread / "schedstat").read_text().split()[:2]
-            yield int(ran) / 1e9, int(waited) / 1e9
-            for child in (thread / "children").read_text().split():
-                yield from _times(int(child))
+def _times(leader: int, place: Path) -> Iterator[tuple[float, float]]:
+    """For each thread of a run: the seconds in which it ran, and in which it could run but had no processor."""
+    processes = {*_processes_of(place)}
+    new = [leader]
+    while new:  # with --in-place only the children show which processes belong to a run
+        processes.add(process := new.pop())
+        with contextlib.suppress(OSError):
+            for children in Path(f"/proc/{process}/task").glob("*/children"):
+                new += map(int, children.read_text().split())
+    for process in processes:
+        with contextlib.suppress(OSError, IndexError):
+            for thread in Path(f"/proc/{process}/task").iterdir():
+                ran, waited = (thread / "schedstat").read_text().split()[:2]
+                yield int(ran) / 1e9, int(waited) / 1e9
 
 
 def _write_stacks(leader: int, place: Path, errors: int) -> None:

@@ -1,13 +1,21 @@
 """The client of _zygote.py, for `check` and for the tests of this project (tests/support/programs.py).
 
 This file needs nothing of the package: the tests load it without the package.
+
+    python _server.py PATH WORDS
+
+does what `python WORDS` does: the server that listens at PATH starts the program. So torchrun and multiprocessing start
+the ranks of a checked program (Server.launcher). This process passes signals on to the program, and ends as it does.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
+import shlex
+import signal
 import socket
 import struct
 import subprocess
@@ -15,6 +23,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 
 INT = struct.Struct("i")
 
@@ -37,36 +46,101 @@ class Program:
         return self.returncode
 
 
+def start(
+    connection: socket.socket,
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    folder: str,
+    output: int,
+    errors: int,
+    files: Sequence[int] = (),
+) -> Program:
+    """Asks the server for ``python WORDS`` in a folder, as the leader of a new process group, with these open files."""
+    parts = {"words": words, "environment": dict(environment), "folder": folder, "files": files}
+    request = json.dumps(parts).encode()
+    status, theirs = os.pipe()
+    socket.send_fds(connection, [INT.pack(len(request))], [output, errors, theirs, *files])
+    connection.sendall(request)
+    os.close(theirs)
+    return Program(words, status)
+
+
 class Server:
-    """The program _zygote.py. It ends with end(), or when this process ends."""
+    """The program _zygote.py. It ends with end(), or when this process ends.
+
+    ``path``: it also listens there, and ``launcher`` is a file that a program can start in the place of Python.
+    """
 
     def __init__(
-        self, python: str = sys.executable, environment: Mapping[str, str] | None = None, imports: Sequence[str] = ()
+        self,
+        python: str = sys.executable,
+        environment: Mapping[str, str] | None = None,
+        imports: Sequence[str] = (),
+        path: Path | None = None,
     ) -> None:
         self._lock = threading.Lock()
         self._connection, theirs = socket.socketpair()
+        listener = socket.socket(socket.AF_UNIX)
+        if path:
+            listener.bind(str(path))
+            listener.listen()
+            self.launcher = path.with_suffix(".sh")
+            words = shlex.join([sys.executable, "-IS", __file__, str(path)])
+            self.launcher.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+            self.launcher.chmod(0o700)
+        files = [theirs.fileno(), listener.fileno()]
         self._process = subprocess.Popen(
-            [python, Path(__file__).with_name("_zygote.py"), str(theirs.fileno()), *imports],
+            [python, Path(__file__).with_name("_zygote.py"), *map(str, files), *imports],
             env=environment,
             stdin=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
+            pass_fds=files,
             start_new_session=True,  # Ctrl-C is for this process
         )
         theirs.close()
+        listener.close()
 
     def start(
         self, words: Sequence[str], environment: Mapping[str, str], folder: str, output: int, errors: int
     ) -> Program:
-        """Starts ``python WORDS`` in a folder, as the leader of a new process group."""
-        request = json.dumps({"words": words, "environment": dict(environment), "folder": folder}).encode()
-        status, theirs = os.pipe()
         with self._lock:
-            socket.send_fds(self._connection, [INT.pack(len(request))], [output, errors, theirs])
-            self._connection.sendall(request)
-        os.close(theirs)
-        return Program(words, status)
+            return start(self._connection, words, environment, folder, output, errors)
 
     def end(self) -> None:
         self._connection.close()
         self._process.kill()
         self._process.wait()
+
+
+def _is_open(number: int) -> bool:
+    """False for the file with which the list of open files was read: the list has it too."""
+    with contextlib.suppress(OSError):
+        os.fstat(number)
+        return True
+    return False
+
+
+def launch() -> None:
+    path, *words = sys.argv[1:]
+    files = [number for number in map(int, os.listdir("/proc/self/fd")) if number > 2 and _is_open(number)]
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(path)
+        program = start(connection, words, os.environ, os.getcwd(), 1, 2, files)
+    for number in files:  # a pipe ends when the program has closed it
+        os.close(number)
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, number)
+
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, pass_on)
+    status = program.wait()
+    if status < 0:
+        with contextlib.suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    launch()

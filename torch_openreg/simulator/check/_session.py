@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -13,7 +14,13 @@ from typing import Any
 from ._judge import Finding, Judge, Reference
 from ._own import is_own
 from ._plan import FAULTS, Place, Run, fault_runs, first_part, places
-from ._processes import Result, Runner
+from ._processes import Limits, OutOfTime, Result, Runner
+
+# Times the first run. A budget ends no runs with the sanitizer or with another schedule of a program that is not slow.
+BUDGET = 15
+SHORTEST_BUDGET = 60.0
+GRACE = 60.0  # seconds after the budget: a run that has begun may show a hang
+SLOWEST = 6  # a run takes at most this times the first: the sanitizer takes the most
 
 
 @dataclass
@@ -26,7 +33,7 @@ class Options:
     models: Sequence[str]
     compare: str
     hook: Callable[[Result, Result], object] | None
-    budget: float | None
+    budget: float | None  # seconds; None: 15 times the first run
     timeout: float | None
     jobs: int
 
@@ -41,10 +48,10 @@ class Session:
     findings: dict[Any, Finding] = field(default_factory=dict)
     looked_at: dict[str, Any] = field(default_factory=dict)
     _fresh: bool = False
-    _begin: float = field(default_factory=time.monotonic)
+    _end: float = math.inf
 
     def run(self) -> None:
-        options = self.options
+        options, begin = self.options, time.monotonic()
         runs = first_part(options.seeds, options.models)
         self.say(
             f"check: 2 plain runs, 1 with the sanitizer, {options.seeds + 1} schedules and "
@@ -73,15 +80,28 @@ class Session:
         }
         for text in reference.not_compared():
             self.say(f"check: not compared, because two plain runs differ in it: {text}")
-        limit = options.timeout or max(60.0, 20 * reference.first.seconds * options.jobs)
-        self.say(f"check: {len(runs)} more runs of about {reference.first.seconds:.1f} s")
-        self._rest(judge, runs, limit)
+        seconds = reference.first.seconds
+        budget = options.budget or max(SHORTEST_BUDGET, BUDGET * seconds)
+        self.say(f"check: {len(runs)} more runs of about {seconds:.1f} s, at most {budget:.0f} s for all")
+        self._end = begin + budget
+        self._rest(judge, runs, self._limits(seconds))
+
+    def _limits(self, seconds: float) -> Limits:
+        """Of a run of a program whose first run took so many ``seconds``."""
+        timeout, until = self.options.timeout, self._end + GRACE
+        if timeout is not None:
+            return Limits(timeout, timeout, until)
+        return Limits(max(60.0, SLOWEST * seconds), max(60.0, 2 * seconds), until)
 
     def _plain(self, judge: Judge) -> Reference | None:
-        first = self.runner.run({}, fresh=True, limit=self.options.timeout)
-        second = self.runner.run({}, "record", limit=self.options.timeout)
+        timeout = self.options.timeout
+        limits = Limits() if timeout is None else Limits(timeout, timeout)
+        first = self.runner.run({}, fresh=True, limits=limits)
+        if ranks := [record for record in first.records if record["is_started"]]:
+            self.runner.serve_ranks(ranks[0]["threads"])
+        second = self.runner.run({}, "record", limits)
         if first.status == 0 != second.status:  # is it the program, or the way in which it was started?
-            again = self.runner.run({}, "record", limit=self.options.timeout, fresh=True)
+            again = self.runner.run({}, "record", limits, fresh=True)
             self._fresh = again.status == 0
             second = again
         self.looked_at["runs"] += 2
@@ -95,13 +115,19 @@ class Session:
             return None
         return Reference(first, second, self.options.compare, self.options.hook)
 
-    def _rest(self, judge: Judge, runs: Sequence[Run], limit: float) -> None:
+    def _rest(self, judge: Judge, runs: Sequence[Run], limits: Limits) -> None:
+        assert judge.reference
+        shortest = min(judge.reference.first.seconds, judge.reference.second.seconds)
+
         def one(run: Run) -> list[Finding] | None:
-            if self.options.budget is not None and time.monotonic() - self._begin > self.options.budget:
+            if time.monotonic() + shortest > self._end:
                 return None
             what = "sanitize" if run.kind == "sanitizer" else ""
             settings = {} if run.kind == "sanitizer" else run.settings
-            result = self.runner.run(settings, what, limit, self._fresh)
+            try:
+                result = self.runner.run(settings, what, limits, self._fresh)
+            except OutOfTime:
+                return None
             return [finding.within(self.runner.folder) for finding in judge.judge(run, result)]
 
         with ThreadPoolExecutor(self.options.jobs) as pool:

@@ -1,6 +1,9 @@
 """The program that starts other programs: it imports torch once, and forks a process for each of them.
 
-    python _zygote.py SOCKET [MODULE...]
+    python _zygote.py CONNECTION LISTENER [MODULE...]
+
+The two numbers are those of open sockets. One has the requests of the client, with which this program ends. The other
+has the requests of programs that start programs, if it listens.
 
 It has loaded no backend. In the fork, the first `import torch` of the program gives the module that is there already,
 and then loads the backends: what a new interpreter does, in this order, and without the seconds. If modules are given,
@@ -11,17 +14,22 @@ start their programs so, with _server.py. This file is a program, which needs no
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import importlib
 import importlib.util
 import json
 import multiprocessing.process
 import os
+import re
+import select
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import types
+from collections.abc import Mapping
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from typing import Any
@@ -29,6 +37,10 @@ from typing import Any
 INT = struct.Struct("i")
 # PYTHONSAFEPATH, since Python 3.11: sys.path does not begin with the program's folder.
 SAFE_PATH = getattr(sys.flags, "safe_path", False)
+# What Python and the libraries of torch read only when they start.
+EARLY = re.compile("PYTHON(?!PATH$|_EXEC$)|LD_|OMP_|GOMP_|KMP_|MKL_")
+MOST_FILES = 253  # of one message of a socket
+LOW_FILES = 512  # more than this process ever has open
 
 
 class Torch(MetaPathFinder, Loader):
@@ -60,42 +72,65 @@ class Torch(MetaPathFinder, Loader):
 
 
 def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """The next request, and the files in which the program leaves its output, its errors and its exit status."""
-    size, files, _, _ = socket.recv_fds(connection, INT.size, 3)
+    """The next request, the files in which the program leaves its output, its errors and its exit status, and others.
+
+    Raises EOFError if the client has ended.
+    """
+    size, files, _, _ = socket.recv_fds(connection, INT.size, MOST_FILES)
     if not size:
-        sys.exit()
+        raise EOFError
     (left,), text = INT.unpack(size), b""
     while left > len(text):
-        text += connection.recv(left - len(text))  # not more: the next request may be there already
+        part = connection.recv(left - len(text))  # not more: the next request may be there already
+        if not part:
+            raise EOFError
+        text += part
     return json.loads(text), files
 
 
-def next_program(connection: socket.socket) -> dict[str, Any]:
+def next_program(connection: socket.socket, listener: socket.socket) -> dict[str, Any]:
     """Returns in a new process for each request.
 
     Its parent writes the process id and the exit status to the third file: each is an INT.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes that wait for the programs
+    sockets = [connection]
+    if listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        sockets.append(listener)
     while True:
-        request, (output, errors, status) = receive(connection)
+        try:
+            if connection in select.select(sockets, [], [])[0]:
+                request, (output, errors, status, *others) = receive(connection)
+            else:
+                with listener.accept()[0] as other:
+                    request, (output, errors, status, *others) = receive(other)
+        except EOFError:
+            if connection in select.select([connection], [], [], 0)[0]:
+                sys.exit()
+            continue  # a launcher has ended
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            connection.close()
+            for each in sockets:
+                each.close()
             program = os.fork()
             if program == 0:
                 os.setsid()  # a process group, which the client can end
                 os.dup2(output, 1)
                 os.dup2(errors, 2)
-                os.closerange(3, status + 1)
+                files = [fcntl.fcntl(file, fcntl.F_DUPFD, LOW_FILES) for file in others]
+                os.closerange(3, LOW_FILES)
+                for file, number in zip(files, request["files"], strict=True):
+                    os.dup2(file, number)
+                    os.close(file)
                 return request
-            os.close(output)
-            os.close(errors)
+            for file in (output, errors, *others):
+                os.close(file)
             os.write(status, INT.pack(program))
             ended = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
             with contextlib.suppress(BrokenPipeError):  # the client waits no longer
                 os.write(status, INT.pack(ended))
             os._exit(0)
-        for file in (output, errors, status):
+        for file in (output, errors, status, *others):
             os.close(file)
 
 
@@ -127,18 +162,32 @@ def code_of(words: list[str], main: types.ModuleType) -> tuple[types.CodeType, l
         return compile(source.read(), file, "exec"), words
 
 
+def early(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if EARLY.match(name)}
+
+
 def serve() -> None:
-    connection, *modules = sys.argv[1:]
+    connection, listener, *modules = sys.argv[1:]
+    environment = early(os.environ)
     if not modules:
         os.environ.update(TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     for name in modules or ["torch", "sympy"]:  # sympy is a third of what an optimizer imports
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
-    request = next_program(socket.socket(fileno=int(connection)))
+    request = next_program(socket.socket(fileno=int(connection)), socket.socket(fileno=int(listener)))
+    os.chdir(request["folder"])
+    options = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # multiprocessing repeats them
+    words = request["words"][len(options) if request["words"][: len(options)] == options else 0 :]
+    is_unbuffered = words[0] == "-u"  # as torchrun starts a rank
+    words = words[is_unbuffered:]
+    if early(request["environment"]) != environment or (words[0].startswith("-") and words[0] not in ("-m", "-c")):
+        os.execve(sys.executable, [sys.executable, *request["words"]], request["environment"])
+    if is_unbuffered:
+        for file in (sys.stdout, sys.stderr):
+            file.reconfigure(write_through=True)  # type: ignore[union-attr]
     if not modules:
         sys.meta_path.insert(0, Torch())
-    os.chdir(request["folder"])
     multiprocessing.process.ORIGINAL_DIR = request["folder"]  # type: ignore[attr-defined]  # of spawned processes
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -148,7 +197,7 @@ def serve() -> None:
     try:
         own = 0 if SAFE_PATH else 1  # the entry of put_first()
         sys.path[own:own] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-        code, sys.argv = code_of(request["words"], main)
+        code, sys.argv = code_of(words, main)
         exec(code, main.__dict__)
     except SystemExit:
         raise

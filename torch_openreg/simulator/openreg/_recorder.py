@@ -13,6 +13,7 @@ import contextlib
 import faulthandler
 import gc
 import json
+import multiprocessing.spawn
 import multiprocessing.util
 import os
 import sys
@@ -26,7 +27,7 @@ from torch_openreg import _C
 from torch_openreg.simulator import _bindings
 from torch_openreg.simulator._faults import POINTS
 from torch_openreg.simulator.check._own import is_own
-from torch_openreg.simulator.check._plan import FAULTS, SANITIZER, STACKS
+from torch_openreg.simulator.check._plan import FAULTS, LAUNCHER, SANITIZER, STACKS
 
 NEVER = 2**64 - 1  # the number of a call that no program reaches: such a fault only counts the calls
 
@@ -115,6 +116,8 @@ def _drop_globals() -> list[BaseException]:
 
 def start() -> None:
     faulthandler.register(STACKS, file=2)
+    if LAUNCHER in os.environ:
+        multiprocessing.spawn.set_executable(os.environ[LAUNCHER])
     folder, _, what = os.environ["OPENREG_CHECK"].partition(":")
     counters = {
         point: _bindings._inject_fault(POINTS[point], -1, (NEVER, NEVER), 0, (1.0, 0), 0, 2, 0, 0.0, f"{point}:{NEVER}")
@@ -138,6 +141,8 @@ def start() -> None:
         record: dict[str, Any] = {
             "pid": os.getpid(),
             "rank": os.environ.get("RANK"),
+            "is_started": "RANK" in os.environ or "--multiprocessing-fork" in sys.orig_argv,  # by another process
+            "threads": os.environ.get("OMP_NUM_THREADS"),
             "counts": {point: _bindings._count_fault(handle)[0] for point, handle in counters.items()},
             "places": places.rows,
             "printed": places.printed,
