@@ -849,6 +849,22 @@ def test_what_a_program_holds_at_its_end_is_no_leak_but_what_grows_with_each_ste
     )
 
 
+GROUP = f"""
+import torch
+import torch.distributed as dist
+dist.init_process_group("occl", store=dist.HashStore(), rank=0, world_size=1)
+group = dist.group.WORLD  # as a module of DDP keeps it
+dist.all_reduce(torch.ones(4, device={DEVICE!r}))
+dist.destroy_process_group()
+"""
+
+
+@runs_once
+def test_the_streams_of_a_process_group_that_the_program_holds_are_no_leak() -> None:
+    held = run(GROUP, OPENREG_SANITIZER="leak")
+    assert (held.returncode, held.stderr) == (0, "")
+
+
 GROWING = f"""
 import torch
 from torch_openreg.openreg import sanitizer
