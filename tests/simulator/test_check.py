@@ -196,6 +196,8 @@ class FakeRunner:
         self.folder = Path()
         self.now = 0.0
         self.ended = 0
+        self.all: list[dict[str, str]] = []
+        self.output: dict[str, str] = {}  # by the schedule
         self._seconds, self._last = seconds, last
         monkeypatch.setattr(_session.time, "monotonic", lambda: self.now)
 
@@ -206,7 +208,8 @@ class FakeRunner:
             raise OutOfTime
         self.now += self._seconds
         self.ended += 1
-        first = result()
+        self.all.append(dict(settings))
+        first = result(stdout=self.output.get(settings.get("OPENREG_EXECUTION"), "1.5\n"))
         counts = {point: 1000 for point in _plan.FAULTS}
         first.records[0] |= {"counts": counts, "places": {}, "is_started": False, "peak": 0}
         first.seconds = self._seconds
@@ -232,6 +235,17 @@ def test_a_budget_ends_the_check_and_the_report_says_how_much_was_looked_at(
     looked_at = session.looked_at
     assert not session.findings and (looked_at["runs"], looked_at["planned"], runner.now) == (runs, 55, end)
     assert runs == 2 + 1 + looked_at["schedules"] + sum(looked_at["faults"].values())
+
+
+def test_a_finding_is_tried_again_before_all_other_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = FakeRunner(1, 999, monkeypatch)
+    runner.output["late"] = "2.5\n"
+    options = Options([], "", "", 12, 3, [], "all", None, None, None, jobs=1)
+    session = Session(options, runner, lambda text: None)  # type: ignore[arg-type]
+    session.run()
+    assert [finding.sure for finding in session.findings.values()] == ["always (2 of 2 runs)"]
+    late = {"OPENREG_EXECUTION": "late"}
+    assert runner.all[:6] == [{}, {}, {}, late, late, {"OPENREG_EXECUTION": "random:1"}]
 
 
 def test_a_server_starts_the_ranks_of_a_program(tmp_path: Path) -> None:

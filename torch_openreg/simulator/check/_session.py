@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -56,7 +57,7 @@ class Session:
         self.say(
             f"check: 2 plain runs, 1 with the sanitizer, {options.seeds + 1} schedules and "
             f"{len(options.models)} models, at most {options.places} with faults for each of {len(FAULTS)} kinds, and "
-            "1 more for each finding"
+            "1 more for each run that finds something"
         )
         judge = Judge(options.program, self.runner.folder, is_own)
         self.looked_at = {"runs": 0, "planned": 2 + len(runs), "schedules": 0, "models": list(options.models)}
@@ -132,27 +133,32 @@ class Session:
 
         with ThreadPoolExecutor(self.options.jobs) as pool:
             try:
-                waiting: dict[Future[list[Finding] | None], tuple[Run, Finding | None]] = {}
-                for run in runs:
-                    waiting[pool.submit(one, run)] = run, None
+                # With the findings that a second run has to show again, which comes before all others.
+                todo: deque[tuple[Run, list[Finding]]] = deque((run, []) for run in runs)
+                waiting: dict[Future[list[Finding] | None], tuple[Run, list[Finding]]] = {}
                 done = 0
-                while waiting:
+                while todo or waiting:
+                    while todo and len(waiting) < self.options.jobs:
+                        run, earlier = todo.popleft()
+                        waiting[pool.submit(one, run)] = run, earlier
                     ended, _ = wait(waiting, return_when=FIRST_COMPLETED)
                     for future in ended:
-                        run, again = waiting.pop(future)
+                        run, earlier = waiting.pop(future)
                         found = future.result()
-                        if again is not None:
-                            same = found is not None and again.key in {each.key for each in found}
-                            if found is not None:
-                                again.sure = "always (2 of 2 runs)" if same else "sometimes (1 of 2 runs)"
+                        if earlier and found is not None:
+                            keys = {each.key for each in found}
+                            for each in earlier:
+                                is_same = each.key in keys
+                                each.sure = "always (2 of 2 runs)" if is_same else "sometimes (1 of 2 runs)"
+                        if earlier:
                             continue
                         done += 1
                         if found is None:
                             continue
                         self._count(run)
-                        for finding in found:
-                            if self._add(finding, run) and not finding.note:
-                                waiting[pool.submit(one, run)] = run, finding
+                        new = [finding for finding in found if self._add(finding, run)]
+                        if again := [finding for finding in new if not finding.note]:
+                            todo.appendleft((run, again))
                         if done % 10 == 0:
                             self.say(f"check: {done} of {len(runs)} runs, {len(self.findings)} findings so far")
             except KeyboardInterrupt:
