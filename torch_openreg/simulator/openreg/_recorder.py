@@ -116,9 +116,10 @@ def _drop_globals() -> list[BaseException]:
 
 def start() -> None:
     faulthandler.register(STACKS, file=2)
-    if LAUNCHER in os.environ:
-        multiprocessing.spawn.set_executable(os.environ[LAUNCHER])
     folder, _, what = os.environ["OPENREG_CHECK"].partition(":")
+    launcher = os.environ.get(LAUNCHER, "")
+    if os.path.dirname(launcher) == os.path.dirname(os.path.dirname(folder)):  # `check` has written it
+        multiprocessing.spawn.set_executable(launcher)
     counters = {
         point: _bindings._inject_fault(POINTS[point], -1, (NEVER, NEVER), 0, (1.0, 0), 0, 2, 0, 0.0, f"{point}:{NEVER}")
         for point in FAULTS
