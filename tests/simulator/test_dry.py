@@ -424,7 +424,7 @@ def answer_for(size: int, memory: int) -> tuple[dict[str, object], list[object]]
     """What the command's _run() returns for a program that allocates `size` bytes."""
     failed = {"line": "train.py:2 in step", "size": size, "free": memory} if size > memory else None
     used = {"index": 0, "total": memory, "peak_allocated": size, "peak_reserved": size, "alloc_retries": 0}
-    report = {"devices": [used], "out_of_memory": failed, "assumed": [], "error": None, "time": None}
+    report = {"devices": [used], "out_of_memory": failed, "assumed": [], "changed": {}, "error": None, "time": None}
     return command._answer(report, [], status=1 if failed else 0), []
 
 

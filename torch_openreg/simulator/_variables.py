@@ -76,6 +76,13 @@ VARIABLES = (
         "torch_openreg/simulator/openreg/_dry_report.py",
     ),
     (
+        "OPENREG_DRY_CHANGE",
+        "word",
+        "",
+        "the change that the command dry tries with the process",
+        "torch_openreg/simulator/openreg/_dry_changes.py",
+    ),
+    (
         "OPENREG_DRY_WORLD",
         "number",
         "",

@@ -554,7 +554,7 @@ def _of_tables() -> Iterator[Mutant]:
 
 
 # A command sets them for the processes that it starts, and the kit runs no command.
-OF_COMMANDS = ("OPENREG_CHECK", "OPENREG_DRY_REPORT")
+OF_COMMANDS = ("OPENREG_CHECK", "OPENREG_DRY_CHANGE", "OPENREG_DRY_REPORT")
 
 
 # If C++ reads a variable with std::getenv, the mutant ignores it there. Any other variable is removed at process start.

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from torch_openreg._cli import memory
-from torch_openreg._words import size
-from torch_openreg.simulator import _assumed_values
-from torch_openreg.simulator._cli import _dry_time
+from torch_openreg._words import columns, size
+from torch_openreg.simulator import _assumed_values, _dry_changes
+from torch_openreg.simulator._cli import _dry_time, _dry_tries
 from torch_openreg.simulator._models import find as find_model
 from torch_openreg.simulator._options import add_options, command_of, program_parser
 from torch_openreg.simulator._sizes import byte_count
@@ -44,6 +44,7 @@ def _answer(report: dict[str, Any], devices: Sequence[memory.Device], status: in
         "error": None,
         **_dry_time.estimate(report["time"]),
         "assumed": report["assumed"],
+        "changed": report["changed"],
         "categories": {},
         "lines": [],
     }
@@ -103,6 +104,9 @@ def table(answer: dict[str, Any]) -> list[str]:
         lines += [f"  {each['count']:>6} x {each['how']}  {each['line']}" for each in assumed[:LINES]]
         if len(assumed) > LINES:
             lines.append(f"  and at {len(assumed) - LINES} more lines")
+    if "tried" in answer:
+        lines.append("With one change each:")
+        lines += [f"  {line}" for line in columns(_dry_tries.rows(answer))]
     return lines
 
 
@@ -113,8 +117,7 @@ def compared(answers: dict[str, dict[str, Any]]) -> list[str]:
         fits = "yes" if answer["fits"] else "no" if answer["out_of_memory_at"] else "not known"
         sizes = [size(answer[each] or 0) for each in ("peak_allocated", "peak_reserved", "total_memory")]
         rows.append([model, fits, *sizes, answer["out_of_memory_at"] or answer["error"] or ""])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return columns(rows)
 
 
 def _run(options: argparse.Namespace, output: int | None) -> tuple[dict[str, Any], list[memory.Device]]:
@@ -211,6 +214,13 @@ def _models(text: str) -> str:
     return text
 
 
+def _changes(text: str) -> list[str]:
+    try:
+        return list(_dry_changes.CHANGES) if text == "all" else [_dry_changes.checked(name) for name in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _range(text: str) -> tuple[str, int, int]:
     found = re.fullmatch(r"(\w+)=(\d+):(\d+)", text)
     if not found or int(found[2]) > int(found[3]):
@@ -248,6 +258,14 @@ def _parser() -> argparse.ArgumentParser:
         help="find the largest number that fits: it replaces {NAME} in ARGUMENTS",
     )
     parser.add_argument(
+        "--try",
+        dest="changes",
+        metavar="CHANGE[,...]|all",
+        type=_changes,
+        default=[],
+        help=f"run the program again with each change, and say what it saves: {', '.join(_dry_changes.CHANGES)}",
+    )
+    parser.add_argument(
         "--model",
         metavar="NAME|FILE[,...]",
         type=_models,
@@ -280,8 +298,8 @@ def main(argv: Sequence[str]) -> int:
     if options.world:
         os.environ.setdefault("OPENREG_DEVICE_COUNT", str(min(options.world, DEVICES_OF_HOST)))
     models = options.model.split(",") if options.model else [os.environ.get("OPENREG_MODEL", "")]
-    if len(models) > 1 and (options.find or options.html):
-        parser.error("--find and --html are for one model")
+    if len(models) > 1 and (options.find or options.html or options.changes):
+        parser.error("--find, --html and --try are for one model")
     if options.find and not any(f"{{{options.find[0]}}}" in text for text in options.arguments):
         parser.error(f"no argument of the program contains {{{options.find[0]}}}, which --find replaces")
     answers = {}
@@ -295,9 +313,13 @@ def main(argv: Sequence[str]) -> int:
     (answer,) = answers.values() if len(answers) == 1 else [{"fits": fits, "models": answers}]
     if options.find:
         answer["found"] = {options.find[0]: found}
+    if options.changes:
+        answer["tried"] = _dry_tries.run(
+            options.changes, lambda: _run_ranks(options, subprocess.DEVNULL)[0], unchanged=answer
+        )
     if options.json:
         Path(options.json).write_text(json.dumps(answer, indent=1) + "\n")
     if options.html:
-        Path(options.html).write_text(memory.page(devices, _dry_time.section(answer)))
+        Path(options.html).write_text(memory.page(devices, _dry_time.section(answer) + _dry_tries.section(answer)))
     print("\n".join(table(answer) if len(answers) == 1 else compared(answers)))
     return 0 if fits else 1

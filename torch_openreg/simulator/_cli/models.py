@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 
+from torch_openreg._words import columns
 from torch_openreg.simulator import _models
 
 
@@ -73,9 +74,7 @@ def compare(models: Sequence[_models.Model]) -> None:
     rows.append(("operators that are missing", *map(str, missing)))
     refused = [len({(n, t) for e in m.restrictions for n in e["operators"] for t in e["dtypes"]}) for m in models]
     rows.append(("pairs of operator and dtype that are refused", *map(str, refused)))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print("\n".join(columns(rows)))
 
 
 def main(argv: Sequence[str]) -> int:

@@ -19,7 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torch_openreg import _C
 from torch_openreg.openreg import dry, memory
-from torch_openreg.simulator.openreg import _out_of_memory
+from torch_openreg.simulator.openreg import _dry_changes, _out_of_memory
 
 _report: dict[str, Any] = {"error": None}
 _step_ends: list[float] = []  # in simulated seconds
@@ -82,6 +82,7 @@ def start(folder: str) -> None:
         _report["out_of_memory"] = _out_of_memory.take_first()
         _report["devices"] = devices
         _report["time"] = _time()
+        _report["changed"] = _dry_changes.changed
         _report["assumed"] = [each._asdict() for each in dry.assumed_reads()]
         with open(os.path.join(folder, "report.json"), "w") as file:
             json.dump(_report, file)
