@@ -185,17 +185,20 @@ class _WhenImported:
         else:
             sys.meta_path.insert(0, self)
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name != self._name:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        assert spec is not None and spec.loader is not None
+        others = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        spec = next(filter(None, (each.find_spec(name, path, target) for each in others)), None)
+        if spec is None or spec.loader is None:
+            return None  # somebody asks whether the module exists
         execute = spec.loader.exec_module
 
         def execute_and_tell(module: ModuleType) -> None:
             execute(module)
-            self._then(module)
+            if self in sys.meta_path:  # stays there until an import: a program may only ask for the spec before
+                sys.meta_path.remove(self)
+                self._then(module)
 
         spec.loader.exec_module = execute_and_tell  # type: ignore[method-assign]
         return spec

@@ -18,6 +18,8 @@ import torch
 from environments import Environment
 from programs import at_once
 
+from torch_openreg import _loader
+
 USE = "x = torch.ones(2, device='openreg'); print((x + x).cpu().tolist())"
 USED = "[2.0, 2.0]\n"
 
@@ -674,3 +676,17 @@ finally:
     assert (
         environment.run(code, new_interpreter=True) == f"['torch>={major}.{minor},<{major}.{int(minor) + 1}']\nFalse\n"
     )
+
+
+def test_a_module_that_a_program_looks_up_is_still_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "waited_for.py").write_text("x = 1\n")
+    told: list[object] = []
+    for name in ("waited_for", "waited_for", "not_there"):
+        _loader._WhenImported(name, told.append)
+    assert importlib.util.find_spec("not_there") is None
+    assert importlib.util.find_spec("waited_for") is not None and told == []
+    module = importlib.import_module("waited_for")
+    assert told == [module, module] and module.x == 1
+    assert sys.modules.pop("waited_for") is module

@@ -39,8 +39,8 @@ def test_ours_and_pytorchs_are_there(row: _upstream.Replaced) -> None:
     ):  # as a program imports them
         importlib.import_module(name)
     assert resolve_name(row.ours) is not None
-    if row.owner.startswith("triton."):
-        pytest.importorskip("triton", reason="tests/integrations/test_triton.py runs with Triton")
+    if (library := row.owner.split(".")[0]) in ("safetensors", "transformers", "triton"):
+        pytest.importorskip(library, reason="the tests in tests/integrations run with the libraries")
     owner = resolve_name(row.owner)
     assert resolve_name(row.name) in owner if isinstance(owner, dict) else hasattr(owner, row.name)
 

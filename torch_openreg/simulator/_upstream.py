@@ -100,4 +100,23 @@ WORLD_PIPELINES = tuple(
         ("_send_meta", "tell_shapes"),
     )
 )
-ROWS = WITHOUT_FLOAT64 + READERS + WORLD + WORLD_CHECKPOINTS + WORLD_PIPELINES
+# In dry execution. The functions are of libraries that load weights.
+WEIGHTS = (
+    Replaced(
+        "safetensors",
+        "safe_open",
+        "torch_openreg.openreg._dry_weights:safe_open",
+        "safetensors refuses a file that ends after its header. In dry execution, the header has all that is needed.",
+        "a way to read a header alone",
+    ),
+)
+MODELS = (
+    Replaced(
+        "transformers.modeling_utils",
+        "_get_resolved_checkpoint_files",
+        "torch_openreg.openreg._dry_weights:checkpoint_files",
+        "transformers refuses a folder without weights. In dry execution, the shapes of config.json are enough.",
+        "from_pretrained() for a config",
+    ),
+)
+ROWS = WITHOUT_FLOAT64 + READERS + WORLD + WORLD_CHECKPOINTS + WORLD_PIPELINES + WEIGHTS + MODELS
