@@ -344,6 +344,19 @@ with torch.Stream(D):
     assert python(code) == "0 0 0\n0\n"
 
 
+@pytest.mark.parametrize("device_type", ["openreg", "cuda"])
+def test_the_context_of_the_model_takes_memory_that_belongs_to_no_tensor(device_type: str) -> None:
+    code = """
+x = torch.empty(1, device=D)
+for device in range(2):
+    free, total = torch.accelerator.get_memory_info(device)
+    print(total - free - torch.accelerator.memory_reserved(device) >> 20, torch.accelerator.memory_allocated(device))
+"""
+    variables = {"TORCH_OPENREG_AS": device_type, "OPENREG_DEVICE_COUNT": "2"}
+    assert python(code, OPENREG_MODEL="cuda-h100", **variables) == "381 512\n381 0\n"
+    assert python(code, **variables) == "0 512\n0 0\n"
+
+
 Dry = Callable[..., tuple[int, str, str]]
 
 TRAINING = """
@@ -420,12 +433,25 @@ def test_a_wrong_limit_is_refused_at_import() -> None:
     assert "OPENREG_DRY is 'much'. Set it to a number of bytes, such as 1M, or unset it." in done.stderr
 
 
-def answer_for(size: int, memory: int) -> tuple[dict[str, object], list[object]]:
+def answer_for(size: int, memory: int, context: int = 0) -> tuple[dict[str, object], list[object]]:
     """What the command's _run() returns for a program that allocates `size` bytes."""
     failed = {"line": "train.py:2 in step", "size": size, "free": memory} if size > memory else None
-    used = {"index": 0, "total": memory, "peak_allocated": size, "peak_reserved": size, "alloc_retries": 0}
+    used = {
+        "index": 0,
+        "total": memory,
+        "context": context,
+        "peak_allocated": size,
+        "peak_reserved": size,
+        "alloc_retries": 0,
+    }
     report = {"devices": [used], "out_of_memory": failed, "assumed": [], "changed": {}, "error": None, "time": None}
     return command._answer(report, [], status=1 if failed else 0), []
+
+
+def test_spare_memory_is_what_neither_tensors_nor_the_context_have() -> None:
+    answer, _ = answer_for(20, memory=100, context=30)
+    assert (answer["fits"], answer["spare_bytes"], answer["context_bytes"]) == (True, 50, 30)
+    assert "  context           30 B, which the sizes above do not contain" in command.table(answer)
 
 
 def test_several_models_are_compared(

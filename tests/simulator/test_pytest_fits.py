@@ -52,9 +52,9 @@ def test_a_test_that_does_not_fit_fails_with_one_sentence(pytester: pytest.Pytes
     file = pytester.path / "test_a_test_that_does_not_fit_fails_with_one_sentence.py"
     nothing = "The peak was 0 B allocated, 0 B reserved."
     for line in (
-        f"The test does not fit on cuda-t4: {file}:8 in test_ends asked for 20.0 GB, but 5.8 GB of 15.8 GB were free. "
+        f"The test does not fit on cuda-t4: {file}:8 in test_ends asked for 20.0 GB, but 5.4 GB of 15.8 GB were free. "
         "The peak was 10.0 GB allocated, 10.0 GB reserved.",
-        f"The test does not fit on cuda-t4: {file}:3 in GB asked for 20.0 GB, but 15.8 GB of 15.8 GB were free. {nothing}",
+        f"The test does not fit on cuda-t4: {file}:3 in GB asked for 20.0 GB, but 15.4 GB of 15.8 GB were free. {nothing}",
     ):
         assert line in result.outlines, line
     assert "torch_openreg: each test runs in dry execution, and must fit on cuda-t4" in result.outlines

@@ -40,6 +40,7 @@ PROPERTIES = {  # the properties that a model may set, with their units; most ar
     "peer_access": "",
     "allocation_alignment": "bytes",
     "matmul_workspace": "bytes",
+    "context_memory": "bytes",
 }
 RATES = {  # what estimates of time are made of, with their units; see DeviceRates in csrc/simulator/dry/Clock.h
     "flops_float64": "FLOP/s",

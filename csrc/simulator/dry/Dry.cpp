@@ -16,6 +16,8 @@
 
 #include "aten/native/Arguments.h"
 #include "aten/native/DeviceCheck.h"
+#include "runtime/OpenRegException.h"
+#include "runtime/OpenRegFunctions.h"
 #include "runtime/OpenRegMutex.h"
 #include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegStorage.h"
@@ -101,6 +103,20 @@ void keep_workspace(DeviceIndex device) {
   const std::lock_guard lock(workspaces_mutex);
   workspaces().emplace(stream, std::move(workspace));
 }
+
+// ---- The memory of contexts
+
+std::atomic<size_t> context_memory{0};
+
+void take_context_memory() {
+  for (DeviceIndex device = 0; context_memory > 0 && device < c10::openreg::device_count(); ++device) {
+    const c10::openreg::CurrentDevice current(device);
+    void* address = nullptr; // never freed, as CUDA's context
+    OPENREG_CHECK(orMalloc(&address, context_memory));
+  }
+}
+
+const bool takes_context_memory = (c10::openreg::on_start(&take_context_memory), true);
 
 // ---- What the schema of an operator says
 
@@ -731,6 +747,10 @@ void start_dry(size_t limit) {
 
 void set_matmul_workspace(size_t bytes) {
   matmul_workspace = bytes;
+}
+
+void set_context_memory(size_t bytes) {
+  context_memory = bytes;
 }
 
 void assume_at(std::string line, std::vector<double> values) {

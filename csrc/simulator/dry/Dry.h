@@ -31,6 +31,10 @@ OPENREG_API void start_dry(size_t limit);
 // 0, the default: there is no workspace.
 OPENREG_API void set_matmul_workspace(size_t bytes);
 
+// When the devices start, this much memory of each is taken, and belongs to no tensor: what CUDA's context needs. 0, the
+// default: none.
+OPENREG_API void set_context_memory(size_t bytes);
+
 // From now on, the reads at a line of Python, such as "train.py:12", give these values, one after the other, if nobody
 // computed what they read. The last value is repeated. The file may have its folders in front.
 OPENREG_API void assume_at(std::string line, std::vector<double> values);

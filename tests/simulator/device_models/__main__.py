@@ -377,7 +377,14 @@ def cuda() -> dict[str, object]:
         )
     return {
         "about": "What CUDA lacks and the CPU has. Made by `python -m tests.simulator.device_models`.",
-        "properties": {"allocation_alignment": {"value": 512, "source": "c10/core/AllocatorConfig.h: kMinBlockSize"}},
+        "properties": {
+            "allocation_alignment": {"value": 512, "source": "c10/core/AllocatorConfig.h: kMinBlockSize"},
+            "context_memory": {
+                "value": 400_000_000,
+                "source": "github.com/pytorch/pytorch/issues/109888, a developer of PyTorch: about 400 MB with CUDA 11.7 and "
+                "later; measured with an RTX 6000 Ada: 426 MiB (github.com/unslothai/unsloth-zoo/pull/1053)",
+            },
+        },
         "nondeterminism_checks": {
             "value": True,
             "source": "the docstring of torch.use_deterministic_algorithms, "

@@ -85,6 +85,7 @@ void add_dry(py::module_& module) {
   module.def("_dry_start_world", wrap_pybind_function(&c10d::openreg::start_dry_world));
   module.def("_dry_set_ranks_of_next_group", wrap_pybind_function(&c10d::openreg::set_ranks_of_next_group));
   module.def("_dry_set_matmul_workspace", wrap_pybind_function(&at::openreg::set_matmul_workspace));
+  module.def("_dry_set_context_memory", wrap_pybind_function(&at::openreg::set_context_memory));
   module.def("_dry_start_clock", wrap_pybind_function(&start_clock));
   module.def("_dry_clock", wrap_pybind_function(&clock_totals));
 }

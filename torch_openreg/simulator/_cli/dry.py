@@ -36,6 +36,7 @@ def _answer(report: dict[str, Any], devices: Sequence[memory.Device], status: in
         "exit_status": status,
         "device": used["index"] if used else None,
         "total_memory": used["total"] if used else None,
+        "context_bytes": used["context"] if used else None,
         "peak_allocated": used["peak_allocated"] if used else 0,
         "peak_reserved": used["peak_reserved"] if used else 0,
         "alloc_retries": sum(each["alloc_retries"] for each in report["devices"]),
@@ -58,7 +59,7 @@ def _answer(report: dict[str, Any], devices: Sequence[memory.Device], status: in
         answer["spare_bytes"] = failed["free"] - failed["size"]
         answer["out_of_memory_text"] = f"Tried to allocate {failed['size']} bytes; {failed['free']} bytes were free."
     else:
-        answer["spare_bytes"] = used["total"] - answer["peak_reserved"] if used else None
+        answer["spare_bytes"] = used["total"] - used["context"] - answer["peak_reserved"] if used else None
     if report["error"]:
         if report["error"]["type"] == "OutOfMemoryError":
             answer["out_of_memory_text"] = report["error"]["text"]
@@ -90,6 +91,8 @@ def table(answer: dict[str, Any]) -> list[str]:
         lines = [f"Fits on {device}.", _row("spare", size(answer["spare_bytes"]))]
     lines.append(_row("peak allocated", f"{size(answer['peak_allocated'])} ({answer['peak_allocated']} bytes)"))
     lines.append(_row("peak reserved", f"{size(answer['peak_reserved'])} ({answer['peak_reserved']} bytes)"))
+    if answer["context_bytes"]:
+        lines.append(_row("context", f"{size(answer['context_bytes'])}, which the sizes above do not contain"))
     if answer["alloc_retries"]:
         lines.append(_row("retries", f"{answer['alloc_retries']}: the allocator gave back its cache and tried again"))
     if answer["categories"]:

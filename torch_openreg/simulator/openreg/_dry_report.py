@@ -18,8 +18,8 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torch_openreg import _C
-from torch_openreg.openreg import dry, memory
-from torch_openreg.simulator.openreg import _dry_changes, _out_of_memory
+from torch_openreg.openreg import _dry_changes, dry, memory, models  # type: ignore[attr-defined]
+from torch_openreg.simulator.openreg import _out_of_memory
 
 _report: dict[str, Any] = {"error": None}
 _step_ends: list[float] = []  # in simulated seconds
@@ -73,6 +73,7 @@ def start(folder: str) -> None:
                         {
                             "index": index,
                             "total": torch.accelerator.get_memory_info(index)[1],
+                            "context": models.properties().get("context_memory", 0),
                             "peak_allocated": stats["allocated_bytes.all.peak"],
                             "peak_reserved": stats["reserved_bytes.all.peak"],
                             "alloc_retries": stats["num_alloc_retries"],

@@ -21,10 +21,11 @@ from typing import NamedTuple
 
 import torch
 
+from torch_openreg.openreg import models  # the module whose model the plugin for pytest chooses
 from torch_openreg.simulator import _assumed_values, _models
 from torch_openreg.simulator import _bindings as _C
 from torch_openreg.simulator._sizes import byte_count
-from torch_openreg.simulator.openreg import _dry_weights, models
+from torch_openreg.simulator.openreg import _dry_weights
 
 __all__ = ["AssumedRead", "Clock", "KernelTime", "StreamTime", "assume", "assumed_reads", "clock", "start"]
 
@@ -133,6 +134,7 @@ def start(limit: int = 1 << 20) -> None:
     _C._record_launch_sites(True)  # type: ignore[attr-defined]
     _dry_weights.start()
     _C._dry_set_matmul_workspace(models.properties().get("matmul_workspace", 0))
+    _C._dry_set_context_memory(models.properties().get("context_memory", 0))
     if rates := models.rates():
         _start_clock(rates)
 
