@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+import programs
 import pytest
 from cuda_builds import AS_CUDA
 from programs import Run
@@ -234,3 +235,105 @@ def test_a_source_in_cudas_cpp_is_refused_as_without_a_toolkit(run_python: Run, 
         f"CUDA_HOME environment variable is not set. Nothing compiles the CUDA C++ of {tmp_path}/cuda.cu for the "
         "simulated device.\n"
     )
+
+
+PACKAGED = r"""
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/library.h>
+
+namespace {
+
+at::Tensor on_cpu(const at::Tensor& x) {
+  return x.mul(2);
+}
+
+at::Tensor on_gpu(const at::Tensor&) {
+  TORCH_CHECK(false, "this kernel is for CUDA");
+}
+
+void stable_on_gpu(StableIValue*, uint64_t, uint64_t) {
+  TORCH_CHECK(false, "this kernel is for CUDA");
+}
+
+at::Tensor for_autograd(const at::Tensor& x) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("packaged::wrapped", "");
+  return op.typed<at::Tensor(const at::Tensor&)>().call(x).mul(10);
+}
+
+} // namespace
+
+TORCH_LIBRARY(packaged, library) {
+  for (const char* name : {"plain", "stable", "stable_since_2_9", "wrapped", "for_gpus"}) {
+    library.def((std::string(name) + "(Tensor x) -> Tensor").c_str());
+  }
+}
+TORCH_LIBRARY_IMPL(packaged, CUDA, library) {
+  library.impl("plain", on_gpu).impl("wrapped", on_gpu).impl("for_gpus", on_gpu);
+}
+STABLE_TORCH_LIBRARY_IMPL(packaged, CUDA, library) {
+  library.impl("stable", &stable_on_gpu);
+}
+const AOTITorchError registered = [] {
+  TorchLibraryHandle library = nullptr; // its registrations end with the process
+  aoti_torch_library_init_impl("packaged", "CUDA", __FILE__, __LINE__, &library);
+  return aoti_torch_library_impl(library, "stable_since_2_9", &stable_on_gpu);
+}();
+TORCH_LIBRARY_IMPL(packaged, AutogradCUDA, library) {
+  library.impl("wrapped", for_autograd);
+}
+TORCH_LIBRARY_IMPL(packaged, CPU, library) {
+  library.impl("plain", on_cpu).impl("stable", on_cpu).impl("stable_since_2_9", on_cpu).impl("wrapped", on_cpu);
+}
+"""
+USE = """
+import sys, torch
+
+torch.ops.load_library(sys.argv[1])
+torch.library.define("packaged::in_python", "(Tensor x) -> Tensor")
+for key, text in (("cpu", "the CPU's"), ("cuda", "CUDA's")):
+    torch.library.impl("packaged::in_python", key, lambda x, text=text: print(text) or x)
+x = torch.ones(2, device="cuda:1")
+for name in ("plain", "stable", "stable_since_2_9", "wrapped", "for_gpus", "in_python"):
+    try:
+        result = getattr(torch.ops.packaged, name)(x)
+        print(name, result.tolist(), result.device)
+    except RuntimeError as error:
+        print(name, str(error).splitlines()[0])
+"""
+
+
+@pytest.mark.slow
+def test_the_cpus_kernels_stand_in_for_kernels_that_are_compiled_for_gpus(run_python: Run, tmp_path: Path) -> None:
+    program = """
+    import sys
+    from torch.utils.cpp_extension import load_inline
+    load_inline(
+        "packaged", sys.argv[1], build_directory=sys.argv[2], is_python_module=False, no_implicit_headers=True,
+        extra_cflags=["-O0"],
+    )
+    """
+    run_python(textwrap.dedent(program), PACKAGED, tmp_path, TORCH_OPENREG_AS="cuda", status=0)
+    host_code, gpu_code = tmp_path / "packaged.so", tmp_path / "with_gpu_code.so"
+    # As the linker of CUDA's toolkit does.
+    programs.run("objcopy", "--add-section", f".nv_fatbin={__file__}", host_code, gpu_code, status=0)
+
+    use = {"TORCH_OPENREG_AS": "cuda", "status": 0}
+    names = ("plain", "stable", "stable_since_2_9", "wrapped", "for_gpus")
+    assert run_python(USE, host_code, **use).stdout.splitlines() == [
+        *(f"{name} this kernel is for CUDA" for name in names),
+        "CUDA's",
+        "in_python [1.0, 1.0] cuda:1",
+    ]
+    assert run_python(USE, gpu_code, **use).stdout.splitlines() == [
+        "plain [2.0, 2.0] cuda:1",
+        "stable [2.0, 2.0] cuda:1",
+        "stable_since_2_9 [2.0, 2.0] cuda:1",
+        "wrapped [20.0, 20.0] cuda:1",
+        "for_gpus Could not run 'packaged::for_gpus' with arguments from the 'CUDA' backend: the operator has no CPU "
+        "kernel that the device could run, and the device has no kernel of its own.",
+        "CUDA's",
+        "in_python [1.0, 1.0] cuda:1",
+    ]

@@ -175,7 +175,8 @@ def test_strict_autoload_raises_for_an_unknown_identity(shared_environment: Envi
 def remove_the_type_cuda(environment: Environment) -> None:
     """Removes from the environment what a build without torch_openreg/_cuda/csrc does not install."""
     info = environment.package / "_build_info.py"
-    for name in ("_C_cuda.so", "lib/libtorch_openreg_cuda.so", "lib/libtorch_openreg_cuda_bindings.so"):
+    libraries = (f"lib/libtorch_openreg_cuda{part}.so" for part in ("", "_bindings", "_registration"))
+    for name in ("_C_cuda.so", *libraries):
         (environment.package / name).unlink()
         text, found = re.subn(rf'\s*"{name}": \d+,?|(?<=[{{ ])\'{name}\': \d+,? ?', "", info.read_text())
         assert found == 1

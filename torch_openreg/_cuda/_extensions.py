@@ -31,6 +31,11 @@ def open_stubs(device_library: str) -> None:
         ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
 
 
+def open_registration(library: str) -> None:
+    """Opens the library that leaves out kernels for GPUs when other libraries register theirs (GpuCode.cpp)."""
+    ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
+
+
 def patch(_: ModuleType) -> None:
     """Applies the rows for the module torch.utils.cpp_extension."""
     _upstream.apply(EXTENSIONS)

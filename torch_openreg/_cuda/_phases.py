@@ -59,7 +59,7 @@ def _why_taken() -> str:
 
 def open_libraries() -> None:
     """Opens _C_cuda.so as the module torch_openreg._C, so that the Python code is the same for both types."""
-    from torch_openreg._cuda._extensions import open_stubs
+    from torch_openreg._cuda._extensions import open_registration, open_stubs
 
     folder = os.path.dirname(build_info().__file__)
     open_stubs(os.path.join(folder, "lib", "libopenreg.so"))  # _C_cuda.so needs them, and tells them of its functions
@@ -71,6 +71,7 @@ def open_libraries() -> None:
     loader.exec_module(module)
     sys.modules[spec.name] = module
     setattr(sys.modules["torch_openreg"], "_C", module)  # noqa: B010
+    open_registration(os.path.join(folder, "lib", "libtorch_openreg_cuda_registration.so"))
 
 
 def check_hooks() -> None:
