@@ -7,6 +7,7 @@ one of the KINDS:
 - "compiled out": the C++ code for CUDA behind the function, which a CPU build does not have.
 - "no version of CUDA": the function reads torch.version.cuda, which stays None.
 - "other libraries": the function asks NVML about real GPUs, or gives addresses to libraries that use a real GPU.
+- "code for GPUs": the function takes kernels that were compiled for a real GPU.
 - "the CPU's kernels": the function answers for CUDA's kernels, and the CPU's kernels run here.
 """
 
@@ -20,6 +21,7 @@ KINDS = {
     "compiled out": "the part for CUDA is behind a registry that every build has",
     "no version of CUDA": "the function asks what it needs to know, and not for the version",
     "other libraries": "the function asks the device's hooks",
+    "code for GPUs": "a backend is asked which kernels of other libraries it takes",
     "the CPU's kernels": "the function asks the device, and not the type's name",
 }
 
@@ -201,6 +203,16 @@ EXTENSIONS = (
         wraps=True,
     ),
 )
+# In C++, by symbols that libraries find before PyTorch's (csrc/GpuCode.cpp).
+IN_CPP = (
+    _row(
+        "torch:Library",
+        "_impl, torch_library_impl, aoti_torch_library_impl",
+        "csrc:GpuCode.cpp",
+        "code for GPUs: other libraries register such kernels, and the dispatcher would prefer them to the fallback",
+        wraps=True,
+    ),
+)
 # Since 2.15 the list has the devices whose interface says `is_gpu()`. Before, it has "cuda".
 ELSEWHERE = (_row("torch._inductor.utils", "GPU_TYPES", "_inductor:patch_inductor", _TRITON),)
-ROWS = AT_START + DISTRIBUTED + INDUCTOR + TRITON + EXTENSIONS + ELSEWHERE
+ROWS = AT_START + DISTRIBUTED + INDUCTOR + TRITON + EXTENSIONS + IN_CPP + ELSEWHERE
