@@ -63,12 +63,13 @@ def unpack_checkout(checkout: Path, wheel: Path, folder: Path) -> Path:
 
 
 def compile_commands(torch: Path, build: Path) -> list[dict[str, str]]:
-    """Configures a build with that PyTorch. Returns the steps that compile sources, as CMake's file of them has them.
+    """Configures a build with that PyTorch. Returns the steps that compile sources, each alone, as CMake lists them.
 
     The sources that the build generates are there afterwards, and the precompiled headers are not: they are read as text.
     """
     run(
         [sys.executable, "-m", "cmake", "-S", ROOT, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+         "-DCMAKE_UNITY_BUILD=OFF",
          f"-DPython_EXECUTABLE={sys.executable}", "-DSKBUILD_PROJECT_VERSION_FULL=0",
          "-DSKBUILD_PLATLIB_DIR=unused"],
         PYTHONPATH=str(torch),

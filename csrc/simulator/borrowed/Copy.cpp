@@ -140,7 +140,7 @@ void copy(Tensor& self, const Tensor& source, bool non_blocking) {
   on_copy_stream(self, source, [&](c10::DeviceIndex device) { copy_now(self, source, non_blocking, device); });
 }
 
-const bool registered = [] {
+const bool copies_are_registered = [] {
   set_copy_kernel(&copy);
   return true;
 }();

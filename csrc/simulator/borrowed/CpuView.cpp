@@ -38,7 +38,7 @@ intrusive_ptr<StorageImpl> make_with_view(size_t size, DataPtr data, Allocator* 
       StorageImpl::use_byte_size_t(), static_cast<int64_t>(size), std::move(data), allocator, resizable);
 }
 
-const bool registered = [] {
+const bool cpu_view_is_registered = [] {
   set_storage_factory(&make_with_view);
   return true;
 }();

@@ -40,7 +40,7 @@ struct ThreadWork {
   bool was_launched = false; // while is_one_launch
   std::vector<OperandSize> operands;
 };
-thread_local constinit c10::openreg::ThreadOwned<ThreadWork> mine;
+thread_local constinit c10::openreg::ThreadOwned<ThreadWork> thread_work;
 
 MemoryPlace place_of(const void* data, int device) {
   orPointerAttributes attributes;
@@ -52,7 +52,7 @@ MemoryPlace place_of(const void* data, int device) {
 
 // Adds the operands that the activity names to those of the thread. A kernel names its results when it ends.
 void collect(const orActivity& activity) {
-  std::pair<std::vector<OperandSize>&, int> context{mine->operands, activity.device};
+  std::pair<std::vector<OperandSize>&, int> context{thread_work->operands, activity.device};
   const auto add = [](const orOperand* operand, void* data) {
     auto& [operands, device] = *static_cast<decltype(context)*>(data);
     auto bytes = static_cast<double>(operand->itemSize);
@@ -215,7 +215,7 @@ void add_collective(const orActivity& activity, const std::vector<CollectiveWork
 
 // Adds work with the thread's operands to the clock of its stream.
 void add_work(const orActivity& activity) {
-  ThreadWork& thread = *mine;
+  ThreadWork& thread = *thread_work;
   const std::string_view name(activity.name);
   if (name.starts_with("occl:") || name == "aten::_local_scalar_dense") { // the host waits, and reads one number
     return;
@@ -293,20 +293,20 @@ void note_wait(const orActivity& activity) {
   }
 }
 
-void observe(const orActivity* activity, void*) {
+void observe_time(const orActivity* activity, void*) {
   const bool ends = activity->phase != orActivityBegin;
   if (activity->kind == orActivityLaunch) {
     if (const auto works = read_collective(*activity)) {
       return add_collective(*activity, *works);
     }
-    mine->operands.clear();
+    thread_work->operands.clear();
     collect(*activity);
     add_work(*activity);
   } else if (activity->kind == orActivityKernel) {
     if (!ends && activity->correlation == 0 && orKernelDepth() == 1) {
-      mine->kernel = activity->id;
-      mine->operands.clear();
-    } else if (activity->id != mine->kernel) {
+      thread_work->kernel = activity->id;
+      thread_work->operands.clear();
+    } else if (activity->id != thread_work->kernel) {
       return;
     }
     collect(*activity);
@@ -335,7 +335,7 @@ void start_clock(const DeviceRates& rates) {
   orSubscriber_t subscriber = nullptr;
   OPENREG_CHECK(orActivitySubscribe(
       &subscriber,
-      &observe,
+      &observe_time,
       nullptr,
       orActivityKernel | orActivityLaunch | orActivityCall | orActivitySynchronization | orActivityHandle));
   orDrySetEventTime(&event_time);
@@ -361,23 +361,23 @@ ClockTotals clock_totals() {
 }
 
 OneLaunch::OneLaunch() {
-  mine->is_one_launch = true;
-  mine->was_launched = false;
+  thread_work->is_one_launch = true;
+  thread_work->was_launched = false;
 }
 
 OneLaunch::~OneLaunch() {
-  mine->is_one_launch = false;
+  thread_work->is_one_launch = false;
 }
 
 CostOfCall::CostOfCall(const CostFormula& formula, ArrayRef<c10::IValue> arguments) {
   if (clock_runs.load(std::memory_order_relaxed)) {
-    outer_ = std::exchange(mine->cost, formula(arguments));
+    outer_ = std::exchange(thread_work->cost, formula(arguments));
   }
 }
 
 CostOfCall::~CostOfCall() {
   if (clock_runs.load(std::memory_order_relaxed)) {
-    mine->cost = outer_;
+    thread_work->cost = outer_;
   }
 }
 

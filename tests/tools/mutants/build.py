@@ -10,6 +10,7 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,19 +28,34 @@ def _ninja(build: Path, target: str) -> list[str]:
     return programs.run(ninja, "-C", build, "-t", "commands", target, status=0).stdout.splitlines()
 
 
-def _compile(command: str, source: str, original: str, build: Path) -> str:
-    """Compiles one changed file with the command that compiled the original, and returns the object's path."""
-    target = FOLDER / "objects" / (source + ".o")
-    changed = FOLDER / "sources" / source
-    if target.exists() and target.stat().st_mtime > changed.stat().st_mtime:
-        return str(target)
+INCLUDED = re.compile(r'(?<=#include ").+(?=")')
+
+
+def _with_mutants(source: str, files: Iterable[str]) -> Path | None:
+    """The copy that has mutants of a source file, or of a file that includes sources (a unity build); None: it has none."""
+    if file := next((file for file in files if source.endswith("/" + file)), None):
+        return FOLDER / "sources" / file
+    if not source.endswith(".cxx"):
+        return None
+    text = Path(source).read_text()
+    changed = INCLUDED.sub(lambda name: str(_with_mutants(name[0], files) or name[0]), text)
+    copy = FOLDER / "sources" / Path(source).name
+    copy.write_text(changed)
+    return copy if changed != text else None
+
+
+def _compile(command: str, changed: Path, build: Path) -> str:
+    """Compiles a copy with the command that compiled the original, and returns the object's path."""
+    target = FOLDER / "objects" / changed.relative_to(FOLDER / "sources").with_suffix(".o")
     target.parent.mkdir(parents=True, exist_ok=True)
     words = shlex.split(command)
-    for option, value in (("-o", str(target)), ("-c", str(changed)), ("-MF", f"{target}.d"), ("-MT", str(target))):
-        words[words.index(option) + 1] = value
-    # The compiler searches includes in quotation marks in the folder of the original file.
-    words[words.index("-c") : words.index("-c")] = ["-iquote", str(Path(original).parent), "-Wno-unused"]
-    programs.run(*words, cwd=build, timeout=None, status=0)
+    original = Path(words[words.index("-c") + 1])
+    for option, value in (("-o", target), ("-c", changed), ("-MF", f"{target}.d"), ("-MT", target)):
+        words[words.index(option) + 1] = str(value)
+    # The compiler searches includes in quotation marks in the folders of the original files.
+    for folder in {Path(file).parent for file in (original, *INCLUDED.findall(original.read_text()))}:
+        words[words.index("-c") : words.index("-c")] = ["-iquote", str(folder)]
+    programs.run(*words, "-Wno-unused", cwd=build, timeout=None, status=0)
     return str(target)
 
 
@@ -54,26 +70,19 @@ def build(folder: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
-    jobs: list[tuple[str, str, str]] = []
+    jobs: dict[str, tuple[str, Path]] = {}  # object -> the command that makes it, and the source with mutants
     links: dict[str, str] = {}
     for library in LIBRARIES:
         for command in _ninja(folder, library):
-            found = re.search(r" -c (\S+\.cpp)$", command)
-            if found:
-                file = next((f for f in texts if found[1].endswith("/" + f)), None)
-                output = re.search(r" -o (\S+\.o) ", command)
-                if file and output and (command, file, output[1]) not in jobs:
-                    jobs.append((command, file, output[1]))
+            source = re.search(r" -c (\S+\.c(?:pp|xx))$", command)
+            if source and (changed := _with_mutants(source[1], texts)):
+                jobs[re.search(r" -o (\S+\.o) ", command)[1]] = (command, changed)  # type: ignore[index]
             elif f"-o {library} " in command:
                 links[library] = command
+    compiled = {name for _, changed in jobs.values() for name in (str(changed), *INCLUDED.findall(changed.read_text()))}
+    assert compiled >= {str(FOLDER / "sources" / file) for file in texts}
     with ThreadPoolExecutor(2) as pool:
-        objects = dict(
-            pool.map(
-                lambda job: (job[2], _compile(job[0], job[1], re.search(r" -c (\S+)$", job[0])[1], folder)),  # type: ignore[index]
-                jobs,
-            )
-        )
-    assert len(objects) == len(texts), sorted(texts)
+        objects = dict(zip(jobs, pool.map(lambda job: _compile(*job, folder), jobs.values()), strict=True))
     for library, command in links.items():
         made = FOLDER / Path(library).name
         for old, new in objects.items():

@@ -47,7 +47,8 @@ class Mutant:
 
 
 # Added at the beginning of each changed file. MUTANT(name) asks the environment once in each place where it stands.
-PREAMBLE = """#include <cstdlib>
+PREAMBLE = """#ifndef MUTANT // a unity build compiles several files as one
+#include <cstdlib>
 #include <cstring>
 namespace {
 [[maybe_unused]] bool mutant_is(const char* name) {
@@ -70,6 +71,7 @@ namespace {
 }
 } // namespace
 #define MUTANT(name) ([] { static const bool on = mutant_is(name); return on; }())
+#endif
 #line 1 "{file}"
 """
 

@@ -20,9 +20,7 @@
 namespace openreg {
 namespace {
 
-// How long the exit of the process and fork() wait for a running kernel or copy. There is a limit because that work may
-// itself wait for something that the exiting process never does, or for a lock that the forking thread holds.
-constexpr std::chrono::seconds kLongestExit{10};
+// How long fork() waits for a running kernel or copy, which may wait for a lock that the forking thread holds.
 constexpr std::chrono::seconds kLongestFork{1};
 
 constexpr std::array<const char*, kEngines> kThreadNames = {"openreg compute", "openreg copy", "openreg host"};

@@ -24,8 +24,6 @@ using Clock = std::chrono::steady_clock;
 constexpr uint64_t kLongestHold = 20'000;
 // How long a query waits for an item, which may itself wait for the thread that asks.
 constexpr std::chrono::milliseconds kLongestQuery{50};
-// How long the exit of the process waits for held work.
-constexpr std::chrono::seconds kLongestExit{10};
 
 const Work& firstWork(const Stream& stream) {
   return std::get<Work>(stream.queue.front());

@@ -206,6 +206,9 @@ void afterWait(void* token); // CPython may end the thread in this call
 // 12, condition_variable::wait() needs a symbol that older systems do not have, and wait_for() is compiled into its
 // caller.
 constexpr std::chrono::hours kLong{24};
+// How long the exit of the process waits for work that runs or is held. That work may itself wait for something that the
+// exiting process never does.
+constexpr std::chrono::seconds kLongestExit{10};
 
 // Sleeps until `done()` is true. `done()` is called with the lock held, each time when `stream.progress` is notified;
 // with `poll`, also from time to time. The lock is released meanwhile, and may be released once more after `done()` was

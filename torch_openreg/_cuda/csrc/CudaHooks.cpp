@@ -122,7 +122,7 @@ struct CudaHooks final : public at::CUDAHooksInterface {
 // the interface's own class, without a member. The hooks of this device have no member either. They are constructed at
 // the address of the stub. Every reference that PyTorch holds then leads to them. The destructor is virtual, so PyTorch
 // runs theirs at exit. If PyTorch holds anything else, such as the hooks of a real CUDA, nothing is changed.
-const bool registered = [] {
+const bool hooks_are_registered = [] {
   static_assert(
       sizeof(CudaHooks) == sizeof(at::CUDAHooksInterface) && alignof(CudaHooks) == alignof(at::CUDAHooksInterface));
   static_assert(sizeof(at::CUDAHooksInterface) == sizeof(void*)); // the virtual table, and no data

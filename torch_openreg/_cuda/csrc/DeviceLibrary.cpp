@@ -101,7 +101,7 @@ int select_devices(const char* value, const orUuid_t* uuids, int count, int* sel
   return static_cast<int>(std::copy(indices.begin(), end, selected) - selected);
 }
 
-const char* error_string(orError_t error) {
+const char* text_of_error(orError_t error) {
   switch (error) {
     case orErrorInsufficientDriver:
       return "CUDA driver version is insufficient for CUDA runtime version";
@@ -117,4 +117,4 @@ const char* error_string(orError_t error) {
 } // namespace
 
 extern const orDeviceIdentity cuda_device_identity; // module.cpp passes it to the device library
-const orDeviceIdentity cuda_device_identity{"CUDA_VISIBLE_DEVICES", &select_devices, &error_string};
+const orDeviceIdentity cuda_device_identity{"CUDA_VISIBLE_DEVICES", &select_devices, &text_of_error};

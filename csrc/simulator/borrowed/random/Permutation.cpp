@@ -1,7 +1,7 @@
 #include "simulator/borrowed/random/Permutation.h"
 
 #include <ATen/Dispatch_v2.h>
-#include <ATen/core/TransformationHelper.h>
+#include <ATen/core/DistributionsHelper.h> // includes TransformationHelper.h, which has no include guard
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/empty.h>
 

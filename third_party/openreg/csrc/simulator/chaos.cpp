@@ -229,7 +229,7 @@ class Chaos final : public Schedule {
   RandomRanks ranks_;
 };
 
-const bool registered = (schedule = new Chaos(), true); // lives until the process ends
+const bool chaosIsRegistered = (schedule = new Chaos(), true); // lives until the process ends
 
 } // namespace
 } // namespace openreg

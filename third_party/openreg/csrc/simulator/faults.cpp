@@ -236,7 +236,7 @@ class Faults final : public Interceptor {
   }
 };
 
-const bool registered = (interceptor = new Faults(), true); // lives until the process ends
+const bool faultsAreRegistered = (interceptor = new Faults(), true); // lives until the process ends
 
 } // namespace
 } // namespace openreg
