@@ -112,6 +112,29 @@ def test_what_a_fault_leads_to(later: Result, kind: str, line: int) -> None:
     )
 
 
+LAUNCHER = """Traceback (most recent call last):
+  File "/lib/torch/distributed/run.py", line 5, in run
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+"""
+
+
+@pytest.mark.parametrize("has_group", [True, False])
+def test_the_error_of_a_rank_is_that_of_the_program(has_group: bool) -> None:
+    def rank(number: int, text: str) -> str:
+        return "".join(f"[rank{number}]: {line}" if line.strip() else line for line in text.splitlines(True))
+
+    memory = "torch.OutOfMemoryError: OpenReg out of memory. Tried to allocate 4.00 MiB."
+    failed = TRACEBACK.format(error=memory) + DURING + TRACEBACK.format(error="TypeError: a float")
+    closed = TRACEBACK.replace("7", "8").format(error="RuntimeError: Connection closed by peer")
+    (found,) = judged(result(1, "", (rank(0, failed) + rank(1, closed) if has_group else failed) + LAUNCHER))
+    assert (found.kind, found.line) == ("recovery", 7)
+    assert found.message == "after malloc:3=oom the handler of the failure fails: TypeError: a float"
+    assert not judged(result(1, "", rank(1, TRACEBACK.format(error=memory)) + LAUNCHER))
+    goes_on = TRACEBACK.format(error="TypeError: a float") + "torch.OutOfMemoryError: skipped\n"
+    (found,) = judged(result(1, "", (rank(0, goes_on) if has_group else goes_on) + LAUNCHER))
+    assert found.message == "after malloc:3=oom the program goes on, and fails later: TypeError: a float"
+
+
 def test_other_numbers_after_a_smaller_batch_are_a_note() -> None:
     (note,) = judged(result(stdout="1.6\n", stderr="out of memory: again with half of the batch"))
     assert note.note and "it prints '1.6', and otherwise '1.5'" in note.message

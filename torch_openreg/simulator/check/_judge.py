@@ -32,9 +32,13 @@ _MISTAKES = re.compile(
     r"(TypeError|AttributeError|NameError|UnboundLocalError|IndexError|KeyError|ZeroDivisionError|AssertionError)\b"
 )
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (\S+))?', re.M)
+# What ends the traceback of a failure whose handler fails. PyTorch words the failure of an allocation itself.
+_HANDLED = re.compile(r"(injected by|OutOfMemoryError).*^During handling of the above exception", re.M | re.S)
 _PYTEST_FRAME = re.compile(r"^([^\s:]+\.py):(\d+): \w", re.M)
 # The parts of a printed line that are compared. A time of the day is one part, and two equal durations are chance.
 _TOKEN = re.compile(r"\d+(?::\d\d)+[.,\d]*|[-+]?\d[\w.+-]*|[^\W\d]+|\S")
+# torch.distributed begins each line of a rank's traceback so.
+_RANK = re.compile(r"^(\[rank\d+\]: )Traceback", re.M)
 _DURATION = re.compile(r"\b\d+(\.\d+)?(e[-+]?\d+)? ?([mun\u00b5]?s|sec|secs|seconds?|minutes?)\b")
 _SAYS = re.compile(
     r"injected by|out of memory|OutOfMemory|\boom\b|retry|again|recover|fail|warn|error|skip|smaller|half|halv|instead|"
@@ -184,12 +188,18 @@ def _short(text: str) -> str:
     return repr(text if len(text) < 60 else text[:57] + "...")
 
 
+def _tracebacks(stderr: str) -> list[str]:
+    """The tracebacks of the program, or of the rank that failed first. That of torchrun only says that a rank failed."""
+    if rank := _RANK.search(stderr):
+        prefix = rank[1]
+        stderr = "\n".join(line.removeprefix(prefix) for line in stderr.splitlines() if line.startswith(prefix))
+    parts = re.split(r"^Traceback \(most recent call last\):$", stderr, flags=re.M)[1:]
+    return [part for part in parts if not re.search(r"^[\w.]+\.ChildFailedError:", part, re.M)] or parts
+
+
 def last_error(stderr: str) -> str:
     """The last line of the last traceback, such as "RuntimeError: ..."; empty if there is none."""
-    parts = re.split(r"^Traceback \(most recent call last\):$", stderr, flags=re.M)
-    if len(parts) == 1:
-        return ""
-    for line in parts[-1].splitlines()[1:]:
+    for line in "".join(_tracebacks(stderr)[-1:]).splitlines()[1:]:
         if re.match(r"[A-Za-z_][\w.]*(:|$)", line):
             return line
     return ""
@@ -197,9 +207,7 @@ def last_error(stderr: str) -> str:
 
 def line_of_error(result: Result, is_own: Callable[[str], bool]) -> Line | None:
     """The innermost line of the program in the last traceback that has one. pytest prints tracebacks to stdout."""
-    stderr = result.stderr
-    parts = re.split(r"^Traceback \(most recent call last\):$", stderr, flags=re.M)
-    for part in reversed(parts[1:] or parts):
+    for part in reversed(_tracebacks(result.stderr) or [result.stderr]):
         frames = [Line(file, int(number)) for file, number, _ in _FRAME.findall(part) if is_own(file)]
         if frames:
             return frames[-1]
@@ -320,7 +328,7 @@ class Judge:
         if result.status:
             if "injected by" in error or not _MISTAKES.match(error):
                 return
-            handled = "During handling of the above exception" in result.stderr and "injected by" in result.stderr
+            handled = any(_HANDLED.search(part) for part in _tracebacks(result.stderr))
             how = "the handler of the failure fails" if handled else "the program goes on, and fails later"
             yield Finding("recovery", *line, f"after {fault} {how}: {error}")
             return
