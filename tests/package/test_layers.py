@@ -200,9 +200,17 @@ def test_no_object_of_the_core_needs_a_symbol_of_the_simulator() -> None:
     programs.run(*build_tool("cmake"), "--build", BUILD, "--target", "torch_openreg", status=0)
     # The build's own list: an object in the folder may be left from a source that is gone.
     compiled = json.loads(programs.run(*build_tool("ninja"), "-C", BUILD, "-t", "compdb", status=0).stdout)
-    outputs = [step["output"] for step in compiled if step["output"].endswith((".cpp.o", ".cxx.o"))]
-    objects = [BUILD / name for name in outputs if not name.startswith("torch_openreg/_cuda/")]
-    core = [path for path in objects if "simulator" not in str(path.relative_to(BUILD))]  # an object may be of a folder
-    simulator = [path for path in objects if "simulator" in str(path.relative_to(BUILD))]
-    assert len(core) > 10 and len(simulator) > 10
+    objects: dict[Path, list[str]] = {}  # an object is of one source, or of all sources of a folder
+    for step in compiled:
+        name, source = step["output"], Path(step["file"])
+        if name.endswith((".cpp.o", ".cxx.o")) and not name.startswith("torch_openreg/_cuda/"):
+            objects[BUILD / name] = INCLUDE.findall(source.read_text()) if source.suffix == ".cxx" else [str(source)]
+
+    def is_simulator(path: str | Path, root: Path) -> bool:
+        return "simulator" in str(Path(path).relative_to(root))
+
+    core = [path for path in objects if not is_simulator(path, BUILD)]
+    simulator = [path for path in objects if is_simulator(path, BUILD)]
+    assert all(is_simulator(file, ROOT) == (path in simulator) for path, files in objects.items() for file in files)
+    assert sum(len(objects[path]) for path in core) > 80 and sum(len(objects[path]) for path in simulator) > 50
     assert symbols(core, False) & (symbols(simulator, True) - symbols(core, True)) == set()
