@@ -396,12 +396,12 @@ def test_the_global_fallback_runs_what_has_no_kernel() -> None:
 
 def test_the_fallback_per_operator_runs_what_has_a_composite_kernel() -> None:
     found = registrations("aten::renorm")
-    assert found["PrivateUse1"] == "OpenRegCpuKernels boxed" and "CompositeExplicitAutogradNonFunctional" in found
+    assert found["PrivateUse1"] == "OpenRegFallback boxed" and "CompositeExplicitAutogradNonFunctional" in found
     agree(lambda x: torch.renorm(x, 2, 0, 0.5), positive(5, 7))
 
 
 def test_the_fallback_of_another_layout() -> None:
-    assert registrations("aten::copy_")["SparseCsrPrivateUse1"] == "OpenRegCpuKernels"
+    assert registrations("aten::copy_")["SparseCsrPrivateUse1"] == "OpenRegFallback"
     agree(lambda x: x.to_sparse_csr() @ x, positive(5, 5))
 
 

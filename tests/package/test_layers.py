@@ -81,7 +81,7 @@ def test_an_include_names_the_path_from_the_root(folder: str) -> None:
     assert [each for each in includes if not any((root / each[1]).is_file() for root in roots)] == []
 
 
-REGISTERS = re.compile(r"\bTORCH_LIBRARY_IMPL\(|\bLibrary::IMPL\b")
+REGISTERS = re.compile(r"\bTORCH_LIBRARY_IMPL\(|\bLibrary::IMPL\b|^void register_\w+\(torch::Library& m\) \{", re.M)
 
 
 def test_a_file_has_the_prefix_openreg_if_it_is_of_the_runtime_or_registers_operators() -> None:

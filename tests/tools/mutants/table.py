@@ -292,7 +292,7 @@ REPLACED = (
            find="  torch::profiler::impl::registerPrivateUse1Methods(profiler_stubs());",
            code="  if (!MUTANT(\"profiler_stubs.registration\")) torch::profiler::impl::registerPrivateUse1Methods(profiler_stubs());",
            first="tools/profiler/*"),
-    Mutant("fallback.registration", "row", ROUTES + "OpenRegCpuKernels.cpp",
+    Mutant("fallback.registration", "row", ROUTES + "OpenRegFallback.cpp",
            find="  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());",
            code="  if (!MUTANT(\"fallback.registration\")) m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());",
            first="operators/*"),
@@ -310,7 +310,7 @@ REPLACED = (
            code='  if (!MUTANT("autocast.binary_cross_entropy")) m.impl("binary_cross_entropy", binary_cross_entropy_banned);',
            first="trains/amp/*"),
     *(
-        Mutant(f"registered_fallback.{name}", "row", ROUTES + "OpenRegCpuKernels.cpp", find=f"  {call};",
+        Mutant(f"registered_fallback.{name}", "row", ROUTES + "OpenRegFallback.cpp", find=f"  {call};",
                code=f'  if (!MUTANT("registered_fallback.{name}")) {call};', first="operators/*")
         for name, call in (
             ("checking", "fallback_for<&check_and_run<&fallback>>(m, c10::DispatchKey::PrivateUse1, nondeterministic_operators())"),
@@ -434,6 +434,10 @@ def _overrides() -> Iterator[Mutant]:
             yield Mutant(f"{prefix}.{function[1]}", kind, file, after=signature, code=code, first=first)
 
 
+# A function that a TORCH_LIBRARY_IMPL block calls registers for aten and PrivateUse1.
+_BLOCK = r"(?:TORCH_LIBRARY_IMPL\((\w+), (\w+), m\)|void register_\w+\(torch::Library& m\)) \{\n(.*?)\n\}"
+
+
 def _rows() -> Iterator[Mutant]:
     """One for each m.impl(...) of the files that register one operator a line."""
     for file in (
@@ -442,12 +446,13 @@ def _rows() -> Iterator[Mutant]:
         "csrc/aten/native/SyncBatchNorm.cpp",
         ROUTES + "OpenRegOverrides.cpp",
         ROUTES + "OpenRegCpuKernels.cpp",
+        ROUTES + "OpenRegFallback.cpp",
     ):
         text = (ROOT / file).read_text()
-        for block in re.finditer(r"TORCH_LIBRARY_IMPL\((\w+), (\w+), m\) \{\n(.*?)\n\}", text, re.S):
+        for block in re.finditer(_BLOCK, text, re.S):
             for row in re.finditer(r'  m\.impl\(\s*"([\w.]+)",[^;]*;', block[3]):
-                library = "" if block[1] == "aten" else f"{block[1]}."
-                key = "" if block[2] == "PrivateUse1" else f"{block[2]}."
+                library = "" if block[1] in (None, "aten") else f"{block[1]}."
+                key = "" if block[2] in (None, "PrivateUse1") else f"{block[2]}."
                 name = f"row.{library}{key}{row[1]}"
                 yield Mutant(name, "row", file, find=row[0], code=f'  if (!MUTANT("{name}")) {{ {row[0].strip()} }}',
                              first="tensors/*" if "Minimal" in file else "operators/*",
@@ -503,6 +508,7 @@ def _nondeterminism_checks() -> list[str]:
 
 LAYOUTS = ("SparsePrivateUse1", "SparseCsrPrivateUse1", "QuantizedPrivateUse1", "NestedTensorPrivateUse1")
 _CPU_KERNELS, _STRUCTURED = ROUTES + "OpenRegCpuKernels.cpp", ROUTES + "OpenRegStructured.cpp"
+_FALLBACK = ROUTES + "OpenRegFallback.cpp"
 _IMPL = """    m.impl(
         *overload ? (std::string(name) + "." + overload).c_str() : name, routed(torch::CppFunction(kernel), "unboxed"));
 """
@@ -512,17 +518,17 @@ TABLES = (
     Table("row.", "row", _STRUCTURED, "auto* kernel) {\n  m.impl(",
           f'auto* kernel) {{\n  if (mutant_of("row.", {_FULL}) || mutant_of("rule.", {_FULL})) return;\n  m.impl(',
           _structured, "operators/*"),
-    Table("row.", "row", _CPU_KERNELS, '    m.impl(name, routed(',
+    Table("row.", "row", _FALLBACK, '    m.impl(name, routed(',
           '    if (!mutant_of("row.", name)) m.impl(name, routed(', lambda: ["mode.values", "conj_physical_"], "operators/*"),
-    Table("layout.copy_.", "row", _CPU_KERNELS, '  aten.impl("copy_", ',
+    Table("layout.copy_.", "row", _FALLBACK, '  aten.impl("copy_", ',
           '  if (!mutant_of("layout.copy_.", c10::toString(key))) aten.impl("copy_", ', lambda: [*LAYOUTS], "operators/*"),
-    Table("layout.set_.", "row", _CPU_KERNELS, "  if (key == c10::DispatchKey::QuantizedPrivateUse1) {",
+    Table("layout.set_.", "row", _FALLBACK, "  if (key == c10::DispatchKey::QuantizedPrivateUse1) {",
           '  if (key == c10::DispatchKey::QuantizedPrivateUse1 && !mutant_of("layout.set_.", c10::toString(key))) {',
           lambda: ["QuantizedPrivateUse1"], "operators/*"),
-    Table("layout.overshadowed.", "row", _CPU_KERNELS, "  fallback_for(aten, key, names);",
+    Table("layout.overshadowed.", "row", _FALLBACK, "  fallback_for(aten, key, names);",
           '  if (!mutant_of("layout.overshadowed.", c10::toString(key))) fallback_for(aten, key, names);',
           lambda: [*LAYOUTS], "operators/*"),
-    Table("layout.fallback.", "row", _CPU_KERNELS, "  all.fallback(",
+    Table("layout.fallback.", "row", _FALLBACK, "  all.fallback(",
           '  if (!mutant_of("layout.fallback.", c10::toString(key))) all.fallback(', lambda: [*LAYOUTS], "operators/*"),
     Table("stub.", "stub", _STRUCTURED, "  static void fill() {",
           '  static void fill() {\n    if (mutant_of("stub.", name.text)) return;',

@@ -3,7 +3,7 @@
 #include "simulator/borrowed/routes/Histogram.h"
 #include "simulator/borrowed/routes/Route.h"
 
-// histc(). OpenRegCpuKernels.cpp, which is linked later, registers a check for histc() only if it finds no kernel, so the
+// histc(). OpenRegFallback.cpp, which is linked later, registers a check for histc() only if it finds no kernel, so the
 // kernels here call that check themselves.
 namespace at::openreg {
 namespace {

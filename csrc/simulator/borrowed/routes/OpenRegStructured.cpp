@@ -11,7 +11,6 @@
 #include <ATen/native/Pow.h>
 #include <ATen/native/TensorCompare.h>
 #include <ATen/native/UnaryOps.h>
-#include <torch/library.h>
 
 #include "simulator/borrowed/Structured.h"
 #include "simulator/borrowed/Stub.h"
@@ -58,8 +57,7 @@ constexpr auto select = static_cast<Tensor (*)(const Tensor&, const Tensor&, con
 
 } // namespace
 
-void register_structured() {
-  static torch::Library m(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+void register_structured(torch::Library& m) {
   // LITERALINCLUDE START: STRUCTURED
   structured<native::structured_ufunc_add_CPU, _ops::add_Tensor, _ops::add__Tensor, _ops::add_out>(m, STUB(add_stub));
   structured<native::structured_sub_out, _ops::sub_Tensor, _ops::sub__Tensor, _ops::sub_out>(m); // through add_stub

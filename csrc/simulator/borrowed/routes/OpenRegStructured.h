@@ -1,9 +1,10 @@
 #pragma once
 
+#include <torch/library.h>
+
 namespace at::openreg {
 
-// Registers the structured kernels. This is a function, and not a TORCH_LIBRARY_IMPL block, because it must run before
-// the fallback is registered for the operators that have no other kernel.
-void register_structured();
+// Registers the structured kernels, as register_cpu_kernels() registers its operators.
+void register_structured(torch::Library& m);
 
 } // namespace at::openreg
