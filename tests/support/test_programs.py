@@ -36,6 +36,7 @@ if __name__ == "__main__":
         ("raise ValueError('a value')", False),
         ("import os; os.abort()", False),
         ("import atexit; atexit.register(print, 'the end')", False),
+        ("import ctypes, sys; ctypes.CDLL(None).printf(b'in a buffer of C'); sys.exit(3)", False),
     ],
 )
 def test_code_does_what_it_does_in_a_new_interpreter(
