@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 from comparison import DEVICE, PRELUDE
-from compiled import COMPILES_STANDALONE, MODES, RECORDS_EVENTS, assert_all_agree, output_of, reports, runner
+from compiled import (
+    COMPILES_STANDALONE,
+    MODES,
+    PACKAGES,
+    PRINTED_BY_PACKAGES,
+    RECORDS_EVENTS,
+    assert_all_agree,
+    output_of,
+    reports,
+    runner,
+)
 from programs import SUPPORT, Done, Run
 
 ROOT = Path(__file__).parents[2]
@@ -542,34 +552,88 @@ def test_a_cpp_wrapper_is_refused_in_one_sentence(python: Run, settings: str) ->
             print(str(error).splitlines()[0])
     """
     assert output_of(python(code)) == (
-        "NotImplementedError: AOTInductor and torch._inductor.config.cpp_wrapper are not supported for device "
-        f'"{DEVICE}": use torch.compile, or torch.export.save for a file.'
+        f'NotImplementedError: torch._inductor.config.cpp_wrapper and torch._export.aot_compile are not supported for device "{DEVICE}": '
+        "use torch.compile, or torch._inductor.aoti_compile_and_package for a file."
     )
 
 
-def test_aot_inductor_is_refused_in_one_sentence(python: Run, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_package_of_aot_inductor_runs_on_the_device_in_python_and_in_a_program_in_cpp(
+    python: Run, tmp_path: Path
+) -> None:
+    package = tmp_path / "model.pt2"
+    printed = output_of(python(PACKAGES, PACKAGE=str(package), OPENREG_EXECUTION="chaos"))
+    assert printed == PRINTED_BY_PACKAGES.format(device=DEVICE)
+    (tmp_path / "program.cpp").write_text(LOADS_A_PACKAGE)
     code = f"""
+        import subprocess, torch_openreg
+        from torch.utils import cpp_extension
+
+        include = [f"-I{{folder}}" for folder in cpp_extension.include_paths()]
+        (libraries,) = cpp_extension.library_paths()
+        names = ["-ltorch", "-ltorch_cpu", "-lc10"]
+        command = ["c++", "-std=c++20", "program.cpp", "-o", "program", *include, f"-L{{libraries}}", *names]
+        subprocess.run([*command, f"-Wl,-rpath,{{libraries}}"], cwd={str(tmp_path)!r}, check=True)
+        backend = torch_openreg.library_paths()[0] + "/libtorch_openreg.so"
+        subprocess.run([{str(tmp_path / "program")!r}, backend, {str(package)!r}], check=True)
+    """
+    assert output_of(python(code)) == "openreg:0 [5, 4]\nopenreg:0 [5]\nopenreg:0 [40]"
+
+
+LOADS_A_PACKAGE = """
+#include <ATen/ATen.h>
+#include <dlfcn.h>
+#include <torch/csrc/inductor/aoti_package/model_package_loader.h>
+
+#include <iostream>
+
+int main(int, char** arguments) {
+  if (dlopen(arguments[1], RTLD_NOW) == nullptr) return 2;
+  c10::register_privateuse1_backend("openreg");
+  torch::inductor::AOTIModelPackageLoader loader(arguments[2]);
+  for (const at::Tensor& result : loader.run({at::ones({5, 8}, at::Device("openreg:0"))})) {
+    std::cout << result.device() << " " << result.sizes() << std::endl;
+  }
+}
+"""
+
+
+def test_the_weights_of_a_package_are_the_hosts(python: Run, tmp_path: Path) -> None:
+    code = """
+        import os
+
+        model, x = torch.nn.Linear(3, 2, bias=False).to(DEVICE), torch.ones(1, 3, device=DEVICE)
+        before = torch.accelerator.memory_allocated()
+        exported = torch.export.export(model, (x,))
+        torch._inductor.aoti_compile_and_package(exported, package_path=os.environ["PACKAGE"])
+        packaged = torch._inductor.aoti_load_package(os.environ["PACKAGE"])
+        print(torch.accelerator.memory_allocated() - before)
+        for place in ("cpu", DEVICE):
+            try:
+                packaged.load_constants({"weight": torch.full((2, 3), 2.0, device=place)}, check_full_update=True)
+            except RuntimeError:
+                print("refused")
+            print(packaged(x).tolist())
+    """
+    assert output_of(python(code, PACKAGE=str(tmp_path / "model.pt2"))) == "0\n[[6.0, 6.0]]\nrefused\n[[6.0, 6.0]]"
+
+
+def test_a_library_of_aot_inductor_without_a_package_is_refused_in_one_sentence(python: Run) -> None:
+    code = """
         class Model(torch.nn.Module):
             def forward(self, x):
                 return x.sin() + 1
 
-        inputs = (torch.ones(3, device=DEVICE),)
-        exported = torch.export.export(Model(), inputs)
-        for compile in (
-            lambda: torch._inductor.aoti_compile_and_package(exported, package_path={str(tmp_path / "model.pt2")!r}),
-            lambda: torch._export.aot_compile(Model(), inputs),
-        ):
-            try:
-                compile()
-            except Exception as error:
-                print(str(error).splitlines()[0])
+        try:
+            torch._export.aot_compile(Model(), (torch.ones(3, device=DEVICE),))
+        except Exception as error:
+            print(str(error).splitlines()[0])
     """
     sentence = (
-        "AOTInductor and torch._inductor.config.cpp_wrapper are not supported for device "
-        f'"{DEVICE}": use torch.compile, or torch.export.save for a file.'
+        f'torch._inductor.config.cpp_wrapper and torch._export.aot_compile are not supported for device "{DEVICE}": '
+        "use torch.compile, or torch._inductor.aoti_compile_and_package for a file."
     )
-    lines = output_of(python(code)).splitlines()
-    assert [line.removeprefix("NotImplementedError: ") for line in lines] == [sentence] * 2
+    assert output_of(python(code)).removeprefix("NotImplementedError: ") == sentence
 
 
 @pytest.mark.slow

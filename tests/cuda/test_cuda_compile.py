@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from compiled import (
     COMPILES_STANDALONE,
+    PACKAGES,
+    PRINTED_BY_PACKAGES,
     RECORDS_EVENTS,
     assert_all_agree,
     output_of,
@@ -73,6 +75,11 @@ def test_a_block_of_torch_cuda_stream_is_traced_in_one_graph(python: Run) -> Non
 
 def test_what_standalone_compile_compiles_is_saved_and_loaded(python: Run, tmp_path: Path) -> None:
     assert output_of(python(COMPILES_STANDALONE, ARTIFACT=str(tmp_path / "artifact"))) == "cuda:0"
+
+
+def test_a_package_of_aot_inductor_runs_on_the_device(python: Run, tmp_path: Path) -> None:
+    printed = output_of(python(PACKAGES, PACKAGE=str(tmp_path / "model.pt2")))
+    assert printed == PRINTED_BY_PACKAGES.format(device="cuda")
 
 
 def test_what_inductor_writes_in_triton_compiles_from_its_eager_implementation(python: Run) -> None:

@@ -90,3 +90,39 @@ COMPILES_STANDALONE = """
         torch.testing.assert_close(callable(x)[0].cpu(), x.cpu().softmax(-1) * 2)
     print(loaded(x)[0].device)
 """
+
+PACKAGES = """
+    import json, os, zipfile
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(8, 4)
+            self.register_buffer("buffer", torch.randn(4))
+            self.constant = torch.randn(4, device=DEVICE)
+
+        def forward(self, x):
+            y = self.linear(x).relu() + self.buffer * self.constant
+            return y, y.sum(-1) + torch.arange(x.shape[0], device=x.device), x.view(-1)
+
+    model, path = Model().to(DEVICE), os.environ["PACKAGE"]
+    size = torch.export.Dim("size", min=1, max=64)
+    exported = torch.export.export(model, (torch.randn(2, 8, device=DEVICE),), dynamic_shapes=[{0: size}])
+    torch._inductor.aoti_compile_and_package(exported, package_path=path)
+    print({tensor.device.type for tensor in exported.state_dict.values()} == {DEVICE})
+    with zipfile.ZipFile(path) as package:
+        (facts,) = (package.read(name) for name in package.namelist() if name.endswith("wrapper_metadata.json"))
+    print(json.loads(facts)["AOTI_DEVICE_KEY"])
+    packaged = torch._inductor.aoti_load_package(path)
+    for size in (2, 5):
+        x = torch.randn(size, 8, device=DEVICE)
+        for result, expected in zip(packaged(x), model(x)):
+            assert result.device == expected.device
+            torch.testing.assert_close(result.cpu(), expected.cpu())
+    try:
+        packaged(torch.ones(2, 7, device=DEVICE))
+    except RuntimeError as error:
+        print(str(error).splitlines()[0])
+    print(packaged(x)[2].data_ptr() == x.data_ptr())
+"""
+PRINTED_BY_PACKAGES = "True\n{device}\nmat1 and mat2 shapes cannot be multiplied (2x7 and 8x4)\nTrue"

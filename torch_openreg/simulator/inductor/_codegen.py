@@ -229,13 +229,13 @@ class OpenRegSubgraphWrapper(_DeviceCalls, wrapper.SubgraphPythonWrapperCodegen)
 
 
 class OpenRegCppWrapper(cpp_wrapper_cpu.CppWrapperCpu):
-    """Raises for AOTInductor and ``cpp_wrapper``, which generate C++ instead of the Python code."""
+    """Raises for ``cpp_wrapper`` and for AOTInductor without a package, which generate C++ instead of the Python code."""
 
     @staticmethod
     def create(*args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(
-            f'AOTInductor and torch._inductor.config.cpp_wrapper are not supported for device "{device_type}": use '
-            "torch.compile, or torch.export.save for a file."
+            f'torch._inductor.config.cpp_wrapper and torch._export.aot_compile are not supported for device "{device_type}": '
+            "use torch.compile, or torch._inductor.aoti_compile_and_package for a file."
         )
 
 

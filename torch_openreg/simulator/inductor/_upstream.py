@@ -137,6 +137,15 @@ DIFFERENCES = (
         _MEASURES,
     ),
     Replaced(
+        "torch._inductor.compile_fx",
+        "compile_fx_aot",
+        "torch_openreg.simulator.inductor._packages:compile_on_the_cpu",
+        "AOTInductor's headers in C++ know CUDA, XPU and MPS, and its constants are on one of these or on the CPU. So a "
+        "model is compiled for the CPU, and its package is marked as the device's.",
+        "the C++ half of DeviceOpOverrides, and shims, for a device outside PyTorch "
+        "([#189998](https://github.com/pytorch/pytorch/issues/189998))",
+    ),
+    Replaced(
         "torch._inductor.codecache:FxGraphHashDetails",
         "_may_generate_cpu_cpp_code",
         "torch_openreg.simulator.inductor._differences:_is_cpp",
