@@ -135,6 +135,58 @@ def test_the_error_of_a_rank_is_that_of_the_program(has_group: bool) -> None:
     assert found.message == "after malloc:3=oom the program goes on, and fails later: TypeError: a float"
 
 
+KILLED = """
+Failures:
+[1]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : {other} (pid: 11)
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-30_08:00:00
+  rank      : 1 (local_rank: 1)
+  exitcode  : {code} (pid: 12)
+  traceback : Signal 9 (SIGKILL) received by PID 12
+"""
+
+
+def test_a_signal_that_ends_a_rank_is_a_crash_in_the_line_that_ran() -> None:
+    judge = Judge("/project/train.py", Path("/project"), lambda file: "/lib/" not in file)
+
+    def judged_first(stderr: str) -> Finding:
+        (found,) = judge.plain(
+            Result({}, 1, "", stderr, {}, [], 1.0, Path(), last_lines={"1": ("/project/train.py", 12)})
+        )
+        return found
+
+    for text in (
+        KILLED.format(other=1, code=-9),
+        KILLED.format(other=-9, code=1).replace("rank      : 0", "rank      : 1"),
+    ):
+        found = judged_first(LAUNCHER + text)
+        assert (found.kind, found.line, found.message) == ("crash", 12, "SIGKILL ends rank 1")
+    found = judged_first("torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGSEGV")
+    assert (found.kind, found.line, found.message) == ("crash", 12, "SIGSEGV ends rank 1")
+    # torchrun ends the other ranks, and a rank may abort because another one has failed.
+    failed = "".join(f"[rank0]: {line}" for line in TRACEBACK.format(error="RuntimeError: no").splitlines(True))
+    for code in (-15, -6):
+        found = judged_first(failed + LAUNCHER + KILLED.format(other=1, code=code))
+        assert (found.kind, found.line, found.message) == ("error", 7, "RuntimeError: no")
+    (found,) = judged(result(1, "", LAUNCHER + KILLED.format(other=1, code=-9)))
+    assert (found.kind, found.line, found.message) == ("crash", 9, "SIGKILL ends rank 1 after malloc:3=oom")
+
+
+def test_the_line_in_which_a_signal_ends_a_process_is_known(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("import os, torch\n\nx = 1\nos.kill(os.getpid(), 9)  # BUG\n")
+    (tmp_path / "records").mkdir()
+    ended = programs.run(
+        sys.executable, "program.py", cwd=tmp_path, OPENREG_CHECK=f"{tmp_path / 'records'}:record", RANK="1"
+    )
+    assert ended.returncode == -signal.SIGKILL
+    found = _processes._last_lines(tmp_path / "records", tmp_path, Path("/project"))
+    assert found == {"1": ("/project/program.py", 4)}
+
+
 def test_other_numbers_after_a_smaller_batch_are_a_note() -> None:
     (note,) = judged(result(stdout="1.6\n", stderr="out of memory: again with half of the batch"))
     assert note.note and "it prints '1.6', and otherwise '1.5'" in note.message

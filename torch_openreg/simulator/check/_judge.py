@@ -39,6 +39,12 @@ _PYTEST_FRAME = re.compile(r"^([^\s:]+\.py):(\d+): \w", re.M)
 _TOKEN = re.compile(r"\d+(?::\d\d)+[.,\d]*|[-+]?\d[\w.+-]*|[^\W\d]+|\S")
 # torch.distributed begins each line of a rank's traceback so.
 _RANK = re.compile(r"^(\[rank\d+\]: )Traceback", re.M)
+# How torchrun and torch.multiprocessing.spawn() tell that a signal has ended a rank. torchrun then ends the others.
+_RANK_SIGNAL = re.compile(
+    r"^\s*rank\s*: (?P<rank>\d+) .*\n\s*exitcode\s*: -(?!15 )(?P<number>\d+) \(pid"
+    r"|ProcessExitedException: process (?P<process>\d+) terminated with signal (?P<name>SIG\w+)",
+    re.M,
+)
 _DURATION = re.compile(r"\b\d+(\.\d+)?(e[-+]?\d+)? ?([mun\u00b5]?s|sec|secs|seconds?|minutes?)\b")
 _SAYS = re.compile(
     r"injected by|out of memory|OutOfMemory|\boom\b|retry|again|recover|fail|warn|error|skip|smaller|half|halv|instead|"
@@ -223,6 +229,18 @@ def line_of_hang(result: Result, is_own: Callable[[str], bool]) -> Line | None:
     return next((frame for frame in frames if is_own(frame.file)), None)
 
 
+def signal_of_rank(stderr: str) -> tuple[str, str] | None:
+    """The rank that a signal has ended, and the name of the signal. If there are several, the first that ended."""
+    found = list(_RANK_SIGNAL.finditer(stderr))
+    if not found:
+        return None
+    last = found[-1]  # torchrun ends its report with the failure that it saw first
+    name = last["name"] or _signal(-int(last["number"]))
+    if name == "SIGABRT" and _RANK.search(stderr):  # the failure of another rank may abort this one
+        return None
+    return last["rank"] or last["process"], name
+
+
 def _signal(status: int) -> str:
     try:
         return signal.Signals(-status).name
@@ -260,9 +278,18 @@ class Judge:
             line = self._line_of_hang(result) or line
             yield Finding("hang", *line, f"the program did not end within {result.seconds:.0f} s")
         elif result.status < 0:
+            line = self._line_of_crash(result, "") or line
             yield Finding("crash", *line, f"{_signal(result.status)} ends the program{self._last_words(result)}")
+        elif ended := signal_of_rank(result.stderr):
+            rank, name = ended
+            yield Finding("crash", *(self._line_of_crash(result, rank) or line), f"{name} ends rank {rank}")
         else:
             yield Finding("error", *line, last_error(result.stderr) or self._says(result))
+
+    def _line_of_crash(self, result: Result, rank: str) -> Line | None:
+        """Where the process was that a signal has ended, if the run was recorded."""
+        found = result.last_lines.get(rank) or result.last_lines.get("")
+        return found and Line(*found)
 
     def _says(self, result: Result) -> str:
         words = (result.stderr.strip() or result.stdout.strip()).splitlines()
@@ -284,6 +311,8 @@ class Judge:
             yield Finding("hang", *(line if run.place or not waits else waits), f"the program does not end{after}{at}")
         elif result.status < 0:
             yield Finding("crash", *line, f"{_signal(result.status)} ends the program{after}{self._last_words(result)}")
+        elif result.status and (ended := signal_of_rank(result.stderr)):
+            yield Finding("crash", *line, f"{ended[1]} ends rank {ended[0]}{after}")
         elif run.kind == "sanitizer":
             yield from self._sanitizer(result)
         elif run.kind == "model":

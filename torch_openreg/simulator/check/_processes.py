@@ -43,6 +43,8 @@ class Result:
     seconds: float
     folder: Path
     stacks: str = ""  # of the threads of a run that took too long
+    # The file and the line in which a process was that ended without a record, by its rank; "" if it has none.
+    last_lines: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     @property
     def record(self) -> dict[str, Any]:
@@ -181,7 +183,8 @@ class Runner:
                 texts.append(text.decode(errors="replace").replace(str(folder), str(self.folder)))
         written = {} if self.in_place else self._written(folder)
         read = list(_read(records, folder, self.folder))
-        return Result(settings, status, texts[0], texts[1], written, read, seconds, folder, texts[2])
+        lines = _last_lines(records, folder, self.folder)
+        return Result(settings, status, texts[0], texts[1], written, read, seconds, folder, texts[2], lines)
 
     def _moved(self, text: str, folder: Path) -> str:
         """A path within the working folder becomes the path within the copy."""
@@ -320,6 +323,17 @@ def _read(records: Path, folder: Path, original: Path) -> Iterator[dict[str, Any
     for path in sorted(records.glob("*.json")):
         with contextlib.suppress(ValueError):  # the process ended while it wrote
             yield json.loads(path.read_text().replace(str(folder), str(original)))
+
+
+def _last_lines(records: Path, folder: Path, original: Path) -> dict[str, tuple[str, int]]:
+    found = {}
+    for path in records.glob("*.line"):
+        process, _, rank = path.stem.partition("-")
+        text = path.read_bytes().partition(b"\n")[0].decode(errors="replace").replace(str(folder), str(original))
+        file, _, line = text.rpartition(":")
+        if file and not (records / f"{process}.json").exists():
+            found[rank] = file, int(line)
+    return found
 
 
 def end_group(leader: int) -> None:

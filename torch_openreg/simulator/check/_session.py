@@ -107,6 +107,8 @@ class Session:
             second = again
         self.looked_at["runs"] += 2
         failed = [[each.within(self.runner.folder) for each in judge.plain(result)] for result in (first, second)]
+        if all(failed) and failed[0][0].kind == failed[1][0].kind:
+            failed[0] = failed[1]  # one failure, and the recorded run knows the line in which a signal came
         for found in failed:
             for finding in found:
                 self._add(finding, Run("plain", {}))

@@ -13,6 +13,7 @@ import contextlib
 import faulthandler
 import gc
 import json
+import mmap
 import multiprocessing.spawn
 import multiprocessing.util
 import os
@@ -32,11 +33,27 @@ from torch_openreg.simulator.check._plan import FAULTS, LAUNCHER, SANITIZER, STA
 NEVER = 2**64 - 1  # the number of a call that no program reaches: such a fault only counts the calls
 
 
+class LastLine:
+    """The line that runs, in a file that is there also if a signal ends the process."""
+
+    SIZE = 4096
+
+    def __init__(self, path: str) -> None:
+        with open(path, "w+b") as file:
+            file.truncate(self.SIZE)
+            self._map = mmap.mmap(file.fileno(), self.SIZE)
+
+    def write(self, file: str, line: int) -> None:
+        text = f"{file}:{line}\n".encode()
+        self._map[: len(text)] = text
+
+
 class Places:
     """How many calls of each kind each line of the program has made, in their order."""
 
-    def __init__(self, counters: dict[str, int]) -> None:
+    def __init__(self, counters: dict[str, int], last_line: LastLine | None) -> None:
         self._counters = counters
+        self._last_line = last_line
         self._seen = dict.fromkeys(counters, 0)
         self._line: tuple[str, int] | None = None
         self.rows: dict[str, list[list[Any]]] = {point: [] for point in counters}
@@ -55,6 +72,8 @@ class Places:
                 self._seen[point] = count
         if file:
             self._line = file, line
+            if self._last_line:
+                self._last_line.write(file, line)
 
     def watch(self) -> None:
         def trace(frame: FrameType, event: str, argument: object) -> Any:
@@ -74,8 +93,8 @@ class Places:
         os.register_at_fork(after_in_child=self._stop_in_child)
         self._watch_output()
 
-    @staticmethod
-    def _stop_in_child() -> None:
+    def _stop_in_child(self) -> None:
+        self._last_line = None  # it is the parent's
         if _C._isInBadFork():  # the worker of a data loader makes no calls, and may not ask for their number
             threading.settrace(None)
             sys.settrace(None)
@@ -124,8 +143,10 @@ def start() -> None:
         point: _bindings._inject_fault(POINTS[point], -1, (NEVER, NEVER), 0, (1.0, 0), 0, 2, 0, 0.0, f"{point}:{NEVER}")
         for point in FAULTS
     }
-    places = Places(counters)
-    if what == "record":
+    is_recorded = what == "record"
+    last_line = os.path.join(folder, f"{os.getpid()}-{os.environ.get('RANK', '')}.line")
+    places = Places(counters, LastLine(last_line) if is_recorded else None)
+    if is_recorded:
         places.watch()
     session = None
     if what == "sanitize":
