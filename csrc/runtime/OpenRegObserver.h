@@ -37,9 +37,14 @@ class RuntimeObserver {
   // After `size` bytes at `address` were taken from the device, before any of them is handed out.
   virtual void after_segment_alloc(const void* address, size_t size) = 0;
 
-  // Before freed memory of `stream` may be allocated again. If the result is not null, the allocator owns the event,
-  // and does not reuse the memory before the event has passed.
-  virtual orEvent_t before_reuse(void* address, size_t size, Stream stream) = 0;
+  // Before freed memory of `stream` may be allocated again. The allocator does not reuse the memory before `event` has
+  // passed, which it then owns; null: no event. It leaves the last `idle` bytes that were freed on a device unused, as
+  // long as the device has other memory.
+  struct Reuse {
+    orEvent_t event;
+    size_t idle;
+  };
+  virtual Reuse before_reuse(void* address, size_t size, Stream stream) = 0;
 
   // ---- operators. Both functions may throw.
 

@@ -32,8 +32,12 @@ class Observer final : public RuntimeObserver {
     }
   }
 
-  orEvent_t before_reuse(void* address, size_t size, Stream stream) override {
-    return poison_is_on() ? queue_poison(address, size, stream) : nullptr;
+  Reuse before_reuse(void* address, size_t size, Stream stream) override {
+    // An address that outlives its tensor is found only as long as no other tensor has the memory.
+    constexpr size_t kIdle = size_t{64} << 20;
+    return {
+        poison_is_on() ? queue_poison(address, size, stream) : nullptr,
+        sanitizer::red_zone.load(std::memory_order_relaxed) != 0 ? kIdle : 0};
   }
 
   void before_new_tensor(caffe2::TypeMeta dtype) override {

@@ -1131,6 +1131,17 @@ class Gone:
 
 
 @pair("memory")
+def a_kernel_uses_a_tensor_that_is_gone_after_another_was_made(fixed: bool) -> None:
+    x = ones(64)
+    gone = Gone(x)
+    if not fixed:
+        del x
+    y = ones(64)
+    run_kernel("custom", gone, 64)  # type: ignore[arg-type]
+    del y
+
+
+@pair("memory")
 def a_library_uses_the_addresses_of_a_tensor_that_is_gone(fixed: bool) -> None:
     gone = Gone(ones(8 << 20))
     torch.accelerator.synchronize()

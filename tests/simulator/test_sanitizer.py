@@ -132,6 +132,26 @@ def test_a_kernel_that_leaps_over_the_red_zone_of_a_large_block_faults(mode: str
     assert (repaired.returncode, repaired.stderr) == (0, "")
 
 
+def test_memory_that_is_kept_from_reuse_is_there_before_the_device_runs_out_of_memory() -> None:
+    size = 40 << 20
+    openreg.memory.empty_cache()
+    total = openreg.memory.mem_get_info()[1]
+    try:
+        with sanitizer.enable("memory"):
+            first = torch.ones(size, dtype=torch.uint8, device=DEVICE)
+            address = first.data_ptr()
+            reserved = openreg.memory.memory_reserved()
+            del first
+            second = torch.ones(size, dtype=torch.uint8, device=DEVICE)
+            assert second.data_ptr() != address
+            del second
+            openreg.memory.set_per_process_memory_fraction(2 * reserved / total)
+            kept = [torch.ones(size, dtype=torch.uint8, device=DEVICE) for _ in range(2)]
+            assert address in {each.data_ptr() for each in kept}
+    finally:
+        openreg.memory.set_per_process_memory_fraction(1.0)
+
+
 FRONT = """
 from sanitizer_pairs import ones, run_kernel
 from torch_openreg.openreg import sanitizer

@@ -158,7 +158,7 @@ void BlockPool::merge(Block* block) {
     return left;
   };
   const auto take_out = [&](Block* other) {
-    if (!other || other->allocated || other->binned || other->event_count > 0) {
+    if (!other || other->allocated || other->binned || other->is_idle || other->event_count > 0) {
       return false;
     }
     take(other);
@@ -290,7 +290,11 @@ C10_ALWAYS_INLINE void DeviceState::free_block(Block* block, const Context& cont
   record_trace(
       TraceEntry::FREE_COMPLETED, block, block->requested_size, context ? context : block->context_when_allocated);
   block->context_when_allocated.reset();
-  block->pool->put(block);
+  if (C10_UNLIKELY(idle_blocks.takes(block))) {
+    idle_blocks.add(block);
+  } else {
+    block->pool->put(block);
+  }
 }
 
 void DeviceCachingAllocator::free(const void* pointer) {

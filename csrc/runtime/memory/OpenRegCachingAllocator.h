@@ -63,9 +63,10 @@ struct Block {
   size_t padding = 0;    // the last bytes of `size`, which an observer asked for (RuntimeObserver::before_alloc)
   uint64_t freed_at = 0; // The pool's count of searches when the block became free. The block's age follows from it.
   bool allocated = false;
-  bool binned = false; // free, and in one of its pool's bins, where neighbours are not merged
-  bool held = false;   // free, and waits for the event of RuntimeObserver::before_reuse()
-  int event_count = 0; // free, but this many events must pass before the block may be reused
+  bool binned = false;  // free, and in one of its pool's bins, where neighbours are not merged
+  bool held = false;    // free, and waits for the event of RuntimeObserver::before_reuse()
+  bool is_idle = false; // free, and in IdleBlocks
+  int event_count = 0;  // free, but this many events must pass before the block may be reused
   Block* previous = nullptr;
   Block* next = nullptr;
   Block* next_in_bin = nullptr;
@@ -286,6 +287,24 @@ class BlockEvents {
   std::vector<Block*> deferred_; // by insert_events()
 };
 
+// The blocks that were freed last, which an observer keeps from reuse (RuntimeObserver::before_reuse()). They are in no
+// pool yet.
+class IdleBlocks {
+ public:
+  bool takes(const Block* block) const {
+    return block->size <= limit_ && !block->pool->owner->is_private();
+  }
+  void add(Block* block);
+  void set_limit(size_t limit);
+  // Gives the oldest blocks to their pools until at most `limit` bytes are left. Returns whether there was one.
+  bool release(size_t limit);
+
+ private:
+  std::deque<Block*> blocks_;
+  size_t bytes_ = 0;
+  size_t limit_ = 0;
+};
+
 // One request, on its way through the allocator.
 struct AllocParams {
   const Stream stream;
@@ -309,6 +328,7 @@ struct DeviceState {
   DevicePools pools{&stats, &blocks};
   MemoryHistory history;
   BlockEvents events;
+  IdleBlocks idle_blocks;
   std::vector<OutOfMemoryObserver> out_of_memory_observers;
   double memory_fraction = 1;                                 // of the device's memory: what the process may reserve,
   size_t allowed_memory = std::numeric_limits<size_t>::max(); // and the same in bytes

@@ -153,7 +153,7 @@ void DeviceCachingAllocator::get_new_block(std::unique_lock<Mutex>& lock, AllocP
     found = alloc_block(params);
   }
   if (!found) {
-    if (!try_mempool_fallback(params)) {
+    if (!get_free_block(params) && !try_mempool_fallback(params)) { // a block that was kept from reuse
       throw_out_of_memory(lock, params);
     }
     return; // a cached block, no new memory
@@ -183,6 +183,7 @@ void DeviceCachingAllocator::emptyCache(MempoolId_t id) {
 void DeviceCachingAllocator::release_cached_blocks(
     std::unique_lock<Mutex>& lock, const Context& context, MempoolId_t id) {
   synchronize_and_free_events(lock, context);
+  idle_blocks.release(0);
   release_blocks(lock, pools.releasable_pools(id), context, [](const Block*) { return true; });
   pools.forget_empty_pools();
 }
@@ -272,15 +273,39 @@ C10_NOINLINE bool DeviceCachingAllocator::may_reuse(std::unique_lock<Mutex>& loc
   }
   block->event_count = 1; // so that no neighbour merges with the block
   lock.unlock();
-  const orEvent_t event = observer()->before_reuse(block->address, block->size, stream_of(block));
+  const auto [event, idle] = observer()->before_reuse(block->address, block->size, stream_of(block));
   lock.lock();
+  idle_blocks.set_limit(idle);
+  block->held = event != nullptr;
+  block->event_count = block->held;
   if (event) {
-    block->held = true;
     events.insert(event, block);
-  } else {
-    block->event_count = 0;
   }
   return !event;
+}
+
+void IdleBlocks::set_limit(size_t limit) {
+  limit_ = limit;
+  release(limit);
+}
+
+void IdleBlocks::add(Block* block) {
+  block->is_idle = true;
+  blocks_.push_back(block);
+  bytes_ += block->size;
+  release(limit_);
+}
+
+bool IdleBlocks::release(size_t limit) {
+  const size_t before = bytes_;
+  while (bytes_ > limit) {
+    Block* const oldest = blocks_.front();
+    blocks_.pop_front();
+    bytes_ -= oldest->size;
+    oldest->is_idle = false;
+    oldest->pool->put(oldest);
+  }
+  return bytes_ < before;
 }
 
 // ---- out of memory
