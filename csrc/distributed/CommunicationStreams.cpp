@@ -2,6 +2,7 @@
 
 #include "runtime/OpenRegException.h"
 #include "runtime/OpenRegFunctions.h"
+#include "runtime/OpenRegObserver.h"
 
 namespace c10d::openreg {
 
@@ -24,6 +25,8 @@ orStream_t CommunicationStreams::get(const StreamKey& key, c10::Device device, b
   orStream_t made = nullptr;
   {
     const c10::openreg::CurrentDevice current(device.index());
+    // The group owns the stream: if the program keeps the group until its end, as DDP does, it has leaked no stream.
+    const c10::openreg::ObservedCalls calls(c10::openreg::CallKind::Internal);
     OPENREG_CHECK(orStreamCreateWithPriority(&made, 0, is_high_priority ? -1 : 0));
   }
   orStream_t kept;

@@ -877,12 +877,19 @@ group = dist.group.WORLD  # as a module of DDP keeps it
 dist.all_reduce(torch.ones(4, device={DEVICE!r}))
 dist.destroy_process_group()
 """
+STREAM = """
+from openreg_c import get_pointer
+stream = get_pointer("orStreamCreate")
+"""
 
 
 @runs_once
-def test_the_streams_of_a_process_group_that_the_program_holds_are_no_leak() -> None:
+def test_the_streams_of_a_process_group_that_the_program_holds_are_no_leak_but_others_are() -> None:
     held = run(GROUP, OPENREG_SANITIZER="leak")
     assert (held.returncode, held.stderr) == (0, "")
+    leaked = run(GROUP + STREAM, OPENREG_SANITIZER="leak", PYTHONPATH=importing(__file__))
+    assert leaked.returncode == 1
+    assert "leak: 1 results of orStreamCreate were never destroyed." in leaked.stderr
 
 
 GROWING = f"""

@@ -301,18 +301,16 @@ def _end_all(looks_for_leaks: bool = True) -> list[str]:
 def _leaks_at_exit(reports: list[Report]) -> list[Report]:
     """The reports without the leaks that are none at the end of a process: what the program can still reach.
 
-    Tensors may be in global variables, modules and caches, and so may be torch.Event, and a process group, which has
-    streams: a module of DDP keeps its group also after destroy_process_group(). Memory is a leak if the process has no
-    tensor that could own it. Whatever else the program made with functions of the device library is a leak.
+    Tensors may be in global variables, modules and caches, and so may be torch.Event. Memory is a leak if the process
+    has no tensor that could own it. Whatever the program made with functions of the device library is a leak.
     """
     may_be_owned = _owns_memory()
-    owned = ("orEventCreate", *(("orStreamCreate",) if "torch_openreg.distributed" in sys.modules else ()))
     return [
         report
         for report in reports
         if report.kind != "leak"
         or (report.accesses[0].action == "allocates" and not may_be_owned)
-        or (report.accesses[0].action == "makes" and not report.accesses[0].operator.startswith(owned))
+        or (report.accesses[0].action == "makes" and not report.accesses[0].operator.startswith("orEventCreate"))
     ]
 
 
