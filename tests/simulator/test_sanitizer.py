@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -52,6 +53,7 @@ from sanitizer_pairs import (
 
 from torch_openreg import openreg
 from torch_openreg.openreg import sanitizer
+from torch_openreg.simulator import _bindings
 
 EVERYTHING = "race,init,memory,leak"
 
@@ -890,6 +892,80 @@ def test_the_streams_of_a_process_group_that_the_program_holds_are_no_leak_but_o
     leaked = run(GROUP + STREAM, OPENREG_SANITIZER="leak", PYTHONPATH=importing(__file__))
     assert leaked.returncode == 1
     assert "leak: 1 results of orStreamCreate were never destroyed." in leaked.stderr
+
+
+class Stack(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(32, 32) for _ in range(8)).to(DEVICE)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)  # LAYER
+        return x
+
+
+def serve(requests: int, keep: Callable[[torch.Tensor], object], grad: bool) -> None:
+    stack = Stack()
+    with torch.set_grad_enabled(grad):
+        for _ in range(requests):
+            x = torch.ones(4, 32).to(DEVICE)
+            keep(stack(x))
+
+
+def growing_lines(loop: Callable[[], object]) -> set[str]:
+    """The lines whose memory grows while ``loop`` runs."""
+    with sanitizer.enable("leak", mode="report"):
+        kept = loop()
+        found = {line for _, line, _, _, _ in _bindings._sanitizer_growing(set())}
+        del kept
+    return found
+
+
+def line_of(mark: str) -> str:
+    lines = Path(__file__).read_text().splitlines()
+    return f"{__file__}:{next(number for number, line in enumerate(lines, 1) if line.endswith(mark))} in "
+
+
+def test_memory_that_grows_with_each_round_of_a_loop_without_an_optimizer_is_a_leak() -> None:
+    kept: list[torch.Tensor] = []
+    layer = f"{line_of('# LAYER')}forward"
+    assert growing_lines(lambda: serve(8, kept.append, False)) == {layer}
+    kept.clear()
+    assert layer in growing_lines(lambda: serve(8, lambda y: kept.append(y.mean()), True))  # its graph
+    kept.clear()
+
+    def kept_until_it_ends() -> None:
+        local: list[torch.Tensor] = []
+        serve(10, local.append, False)
+
+    assert growing_lines(kept_until_it_ends) == {layer}
+
+
+def test_no_memory_grows_in_a_loop_whose_results_are_used_later_or_bounded_or_small() -> None:
+    kept: list[torch.Tensor] = []
+    window: deque[torch.Tensor] = deque(maxlen=4)
+    state = [torch.zeros(4, 32, device=DEVICE)]
+
+    def collect() -> torch.Tensor:
+        kept.clear()
+        serve(8, kept.append, False)
+        return torch.cat(kept)
+
+    def carry(y: torch.Tensor) -> None:
+        state[0] = state[0] + y
+
+    for loop in (
+        collect,
+        lambda: serve(12, window.append, False),
+        lambda: serve(8, carry, False),
+        lambda: serve(8, lambda y: kept.append(y.sum()), False),
+        lambda: serve(8, lambda y: kept.append(y.cpu()), False),
+        lambda: serve(1, kept.append, True),  # the layers of one call are no rounds
+        lambda: [torch.ones(32, device=DEVICE) for _ in range(8)],  # one statement
+    ):
+        assert growing_lines(loop) == set()
+        kept.clear()
 
 
 GROWING = f"""

@@ -6,6 +6,10 @@ leaks if it has more blocks or nodes after each of these steps than after the on
 step. One block of at most 512 bytes a step, without nodes, is no leak: it is a number that the program keeps on the
 device, such as a detached loss.
 
+A loop without an optimizer has no steps. There, a line leaks if it allocates memory in each of several rounds of the
+loop, all of it is kept at the same time, and nothing uses it after its round (GrowthCheck.h in csrc/simulator). What
+the program uses again is a result or a cache, and parameters and buffers of modules do not count.
+
 A line leaks also if its tensors are in several reference cycles at the end, which only Python's collector frees: the
 program has dropped each of them and the device has not got its memory back. Tensors of one cycle are no leak (it may be
 a trainer and its model), and neither are parameters.
@@ -17,7 +21,7 @@ import contextlib
 import gc
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -27,6 +31,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch_openreg import _C
 from torch_openreg._identity import device_type
 from torch_openreg.openreg import memory
+from torch_openreg.simulator import _bindings
 
 LEAST = 4  # how many counts, or cycles, there must be
 SMALL = 512  # bytes a step
@@ -39,8 +44,8 @@ class Growing(NamedTuple):
 
     place: str
     site: str
-    what: str  # is counted: "blocks", "nodes of autograd", or "reference cycles"
-    steps: tuple[int, ...]  # empty for cycles
+    what: str  # is counted: "blocks", "nodes of autograd", "reference cycles", or "idle blocks"
+    steps: tuple[int, ...]  # empty for cycles; the number of rounds for idle blocks
     counts: tuple[int, ...]
     bytes: int  # at the last of the steps
 
@@ -63,6 +68,7 @@ class Growth:
         memory._record_memory_history("state", context="state", stacks="python")
         self._hook = register_optimizer_step_post_hook(lambda *arguments: self.mark())
         self._cycles: list[Growing] = []
+        self._idle: list[Growing] = []
         # The collector frees what cycles hold before anybody sees it. It runs a tenth as often.
         self._threshold, *others = gc.get_threshold()
         gc.set_threshold(10 * self._threshold, *others)
@@ -106,8 +112,21 @@ class Growth:
             if len(each) >= LEAST and sizes[line] > SMALL * len(each):
                 self._cycles.append(Growing(*line, "reference cycles", (), (len(each),), sizes[line]))
 
+    def look_for_idle_memory(self) -> None:
+        """Looks at what has piled up in the rounds of loops."""
+        for device, site, rounds, blocks, size in _bindings._sanitizer_growing({*_owned()}):
+            if site and not site.startswith(_FOLDERS):
+                place = "the host" if device < 0 else f"{device_type}:{device}"
+                self._idle.append(Growing(place, site, "idle blocks", (rounds,), (blocks,), size))
+
     def found(self) -> Iterator[Growing]:
-        yield from self._cycles
+        """One row for each line: what grows with the steps says most."""
+        rows: dict[Line, Growing] = {}
+        for row in (*self._cycles, *self._grown(), *self._idle):
+            rows.setdefault(row[:2], row)
+        yield from rows.values()
+
+    def _grown(self) -> Iterator[Growing]:
         if len(self._counts) < LEAST:
             return
         first, last = self._counts[0], self._counts[-1]
@@ -149,6 +168,19 @@ def _add(node: Node, found: set[object]) -> None:
         if node not in found:
             found.add(node)
             waiting += [each for each, _ in node.next_functions if each is not None]
+
+
+def _owned() -> Iterator[int]:
+    """The addresses of the parameters and buffers of all modules."""
+    for value in gc.get_objects():
+        tensors: Iterable[torch.Tensor | None] = ()
+        if issubclass(type(value), torch.nn.Parameter):
+            tensors = (value,)
+        elif issubclass(type(value), torch.nn.Module):
+            tensors = value.__dict__.get("_buffers", {}).values()
+        for tensor in tensors:
+            with contextlib.suppress(RuntimeError, TypeError):  # it has no memory
+                yield torch._C._data_address(tensor)  # type: ignore[attr-defined]
 
 
 def _garbage() -> Iterator[tuple[object, int]]:

@@ -206,7 +206,7 @@ void note_host_access(const char* name, const at::Tensor& tensor, HostUse use) {
   const auto find = [&]() -> ShadowBlock* {
     ShadowBlock* const block = session ? session->shadow.find(address) : nullptr;
     const bool matters = block && block->device < 0 &&
-                         (session->checks & kRace || (session->checks & kInit && !block->unwritten.empty()));
+                         (session->checks & (kRace | kLeak) || (session->checks & kInit && !block->unwritten.empty()));
     return matters ? block : nullptr;
   };
   {
@@ -228,6 +228,9 @@ void note_host_access(const char* name, const at::Tensor& tensor, HostUse use) {
   Access& access = accesses.front();
   access.site = site;
   access.name = name;
+  if (session->checks & kLeak) {
+    session->growth.note_use(*block);
+  }
   if (session->checks & kInit) {
     if (use == HostUse::Computes || use == HostUse::Changes) {
       check_read(*block, access, !session->raises, found);

@@ -168,10 +168,26 @@ void check_bounds(const ShadowBlock* block, const Access& access, std::vector<Re
   }
 }
 
+// To be called with the lock held. `is_told`: the work names its operands; otherwise it may use all memory.
+void note_growth(Site outer, const std::vector<Access>& accesses, bool is_told) {
+  session->growth.enter(outer);
+  for (const Access& access : accesses) {
+    if (ShadowBlock* const block = session->shadow.find(access.extent.begin)) {
+      session->growth.note_use(*block);
+    }
+  }
+  if (!is_told) {
+    for (auto& [begin, block] : session->shadow.blocks()) {
+      session->growth.note_use(block);
+    }
+  }
+}
+
 // Work begins: it is about to be launched, or it is a kernel that begins on this thread. Activities of both kinds come
 // in the order of the program. `tells_results`: the operands contain the results already (a launch).
 void begin_work(const orActivity& activity, bool tells_results) {
   const Site site = kernel_site = current_site();
+  const Site outer = watches_growth.load(std::memory_order_relaxed) ? current_outer_site() : 0;
   std::vector<Access>& accesses = collect(activity);
   if (running_operator) {
     add_tensors(activity, accesses);
@@ -186,6 +202,9 @@ void begin_work(const orActivity& activity, bool tells_results) {
     }
     if (running_operator && !activity.operands) {
       add_results(activity.stream, accesses);
+    }
+    if (session->checks & kLeak) {
+      note_growth(outer, accesses, activity.operands != nullptr);
     }
     std::vector<Report> found;
     const Actor actor = session->clocks.actor_of(activity.stream);
@@ -229,6 +248,9 @@ void end_work(const orActivity& activity) {
   const std::lock_guard lock(session_mutex);
   if (!session) {
     return;
+  }
+  if (session->checks & kLeak) {
+    note_growth(0, accesses, true);
   }
   std::vector<Report> found;
   const Actor actor = session->clocks.actor_of(activity.stream);
@@ -290,6 +312,7 @@ void allocate(const orActivity& activity) {
     return;
   }
   const Site site = current_site();
+  const Site outer = watches_growth.load(std::memory_order_relaxed) ? current_outer_site() : 0;
   const bool has_red_zone = red_zone.load(std::memory_order_relaxed) != 0 && activity.stream;
   if (has_red_zone) {
     ShadowBlock block;
@@ -312,6 +335,10 @@ void allocate(const orActivity& activity) {
   block.site = site;
   block.order = ++session->order;
   block.has_red_zone = has_red_zone;
+  if (session->checks & kLeak) {
+    session->growth.enter(outer);
+    session->growth.note_allocation(block);
+  }
   if (running_operator && running_operator->is_custom) {
     running_operator->allocated.emplace_back(block.begin, block.order);
   }
@@ -371,6 +398,9 @@ void free(const orActivity& activity) {
         early.push_back({access, std::move(user), block->size, block->site});
       }
     }
+    if (session->checks & kLeak) {
+      session->growth.note_free(*block);
+    }
     session->shadow.remove(*block, site);
   }
   if (!early.empty()) { // rare, so the program's line is looked up only in this case
@@ -392,8 +422,11 @@ void note_use(const orActivity& activity) {
     return;
   }
   const Extent& extent = memory.front().extent;
-  if (!activity.stream) { // whoever gets the memory may write it
+  if (!activity.stream) { // whoever gets the memory may use it at any time
     session->shadow.forget_unwritten(extent.begin, extent.run);
+    if (ShadowBlock* const block = session->shadow.find(extent.begin)) {
+      block->round = 0;
+    }
   } else if (ShadowBlock* const block = session->shadow.find(extent.begin)) {
     block->users.push_back(session->clocks.actor_of(activity.stream));
   }

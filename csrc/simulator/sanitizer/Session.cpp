@@ -97,6 +97,7 @@ void start(unsigned checks, bool raises) {
   }
   forget_pending();
   running = true;
+  watches_growth = (checks & kLeak) != 0;
   watch_ends_of_blocks(checks & kMemory);
   OPENREG_CHECK(orActivitySubscribe(&subscriber, observe, nullptr, kObserved));
   if (checks & (kRace | kInit)) {
@@ -129,6 +130,7 @@ void stop() {
   if (running.exchange(false)) {
     watch_host_accesses(false);
     OPENREG_CHECK(orActivityUnsubscribe(subscriber));
+    watches_growth = false;
     watch_ends_of_blocks(false);
     const std::lock_guard lock(session_mutex);
     std::vector<Report> found;
@@ -193,6 +195,11 @@ void look_for_leaks() {
   std::vector<Report> found;
   find_leaks(session->shadow, session->handles, session->last_leak, found);
   add_new_reports(found);
+}
+
+std::vector<GrowthCheck::Growing> growing(const std::set<uintptr_t>& owned) {
+  const std::lock_guard lock(session_mutex);
+  return session ? session->growth.find(session->shadow, owned) : std::vector<GrowthCheck::Growing>{};
 }
 
 } // namespace c10::openreg::sanitizer

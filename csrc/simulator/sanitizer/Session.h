@@ -2,9 +2,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
+#include "simulator/sanitizer/GrowthCheck.h"
 #include "simulator/sanitizer/Report.h"
 
 // LITERALINCLUDE START: SESSION RULES
@@ -57,5 +59,9 @@ OPENREG_API void fail_at_exit(bool fails);
 // Adds findings for memory, streams, events and the other objects that Handle (LeakCheck.h) names: those that were made
 // during the session and are not released yet.
 OPENREG_API void look_for_leaks();
+
+// The lines whose memory grows from round to round of a loop, if the session has the check kLeak. `owned`: addresses in
+// memory that is no leak, such as parameters.
+OPENREG_API std::vector<GrowthCheck::Growing> growing(const std::set<uintptr_t>& owned);
 
 } // namespace c10::openreg::sanitizer

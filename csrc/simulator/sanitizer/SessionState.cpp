@@ -9,6 +9,7 @@
 namespace c10::openreg::sanitizer {
 
 std::atomic<bool> running{false};
+std::atomic<bool> watches_growth{false};
 ForkSafeMutex session_mutex;
 std::unique_ptr<SessionState> session;
 

@@ -11,6 +11,7 @@
 
 #include "runtime/OpenRegException.h"
 #include "runtime/OpenRegMutex.h"
+#include "simulator/sanitizer/GrowthCheck.h"
 #include "simulator/sanitizer/LeakCheck.h"
 #include "simulator/sanitizer/PinnedSources.h"
 #include "simulator/sanitizer/Shadow.h"
@@ -51,6 +52,7 @@ struct SessionState {
   std::map<const void*, Handle> handles;
   std::vector<EarlyFree> early_frees;
   PinnedSources pinned_sources;
+  GrowthCheck growth;
   std::map<uint64_t, Launch> launches; // the kernels that have not ended, by their correlation id
   uint64_t order = 0;                  // how many blocks and handles were made so far
   uint64_t last_leak = UINT64_MAX;     // the order of the last one that can be a leak: stop_raising() sets it
@@ -58,7 +60,8 @@ struct SessionState {
   std::optional<size_t> found_late;
 };
 
-extern std::atomic<bool> running; // a session observes the device
+extern std::atomic<bool> running;        // a session observes the device
+extern std::atomic<bool> watches_growth; // the session that runs has the check kLeak
 
 extern ForkSafeMutex session_mutex;           // a leaf (OpenRegMutex.h); guards `session`
 extern std::unique_ptr<SessionState> session; // the running session or the last one; null: there was none

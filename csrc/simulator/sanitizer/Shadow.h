@@ -21,6 +21,8 @@ struct ShadowBlock {
   // 1 for the allocators' first block of the session, and so on. 0: allocated before the session, or memory of
   // orMalloc() or orIpcOpenMemHandle(), which the leak check counts as a handle.
   uint64_t order = 0;
+  uint64_t round = 0;    // of the line, when it allocated the block (GrowthCheck.h); 0: that check leaves the block out
+  uint64_t last_use = 0; // the round of the line when the block was last used
   std::vector<Access> accesses;
   std::vector<Actor> users; // the streams that record_stream() was called with
   Bytes unwritten;          // the bytes that nobody has written since the allocation (the init check)

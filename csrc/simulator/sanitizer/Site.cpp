@@ -8,6 +8,7 @@ namespace c10::openreg::sanitizer {
 namespace {
 
 std::atomic<Site (*)()> take_site{nullptr};
+std::atomic<Site (*)()> take_outer_site{nullptr};
 std::atomic<std::string (*)(Site)> describe_site{nullptr};
 
 // How many begin_calls() of each kind have not ended yet.
@@ -19,6 +20,7 @@ thread_local Site fixed_site = 0; // the answer of current_site() while calls_un
 
 void set_site_source(SiteSource source) {
   take_site = source.take;
+  take_outer_site = source.take_outer;
   describe_site = source.describe;
 }
 
@@ -31,6 +33,11 @@ Site current_site() {
   }
   const auto fn = take_site.load(std::memory_order_relaxed);
   return fn ? fn() : 0;
+}
+
+Site current_outer_site() {
+  const auto fn = take_outer_site.load(std::memory_order_relaxed);
+  return fn && internal_calls == 0 && calls_under_lock == 0 ? fn() : 0;
 }
 
 void begin_calls(CallKind kind) {

@@ -14,11 +14,13 @@ using Site = uint32_t; // 0: not known
 
 struct SiteSource {
   Site (*take)();                // the calling thread's line; may take Python's interpreter lock
+  Site (*take_outer)();          // the same, outside of all modules (torch.nn.Module)
   std::string (*describe)(Site); // "train.py:12 in step"
 };
 OPENREG_API void set_site_source(SiteSource source);
 
 Site current_site();
+Site current_outer_site();
 
 // ---- Calls to the device library that the runtime marks (CallKind in OpenRegObserver.h)
 

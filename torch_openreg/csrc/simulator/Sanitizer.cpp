@@ -34,10 +34,12 @@ struct HashLine {
   }
 };
 
+enum class CodeKind { Program, Library, ModuleCall }; // ModuleCall: of a library, calls a torch.nn.Module
+
 // Guarded by Python's interpreter lock. Lines keeps every code object that it has seen, so the address identifies the
 // object.
 struct Lines {
-  std::unordered_map<PyCodeObject*, bool> is_library;
+  std::unordered_map<PyCodeObject*, CodeKind> kinds;
   std::unordered_map<Line, Site, HashLine> known;
   std::vector<Line> all{{nullptr, 0}};
   std::vector<std::string> library_folders;
@@ -62,49 +64,89 @@ const std::vector<std::string>& library_folders() {
   return folders;
 }
 
-bool is_library(PyCodeObject* code) {
-  const std::vector<std::string>& folders = library_folders();
-  const auto [found, is_new] = lines().is_library.try_emplace(code, false);
+CodeKind find_kind(PyCodeObject* code) {
+  const std::string file = py::handle(code->co_filename).cast<std::string>();
+  bool is_library = false;
+  for (const std::string& folder : library_folders()) {
+    is_library |= file.starts_with(folder);
+  }
+  if (is_library && file.ends_with("/nn/modules/module.py")) {
+    return CodeKind::ModuleCall;
+  }
+  for (const std::string_view part : {"<frozen", "/contextlib.py", "/threading.py", "/triton/runtime/"}) {
+    is_library |= file.find(part) != std::string::npos;
+  }
+  return is_library ? CodeKind::Library : CodeKind::Program;
+}
+
+CodeKind kind_of(PyCodeObject* code) {
+  library_folders(); // imports modules, which may change the table
+  const auto [found, is_new] = lines().kinds.try_emplace(code, CodeKind::Program);
   if (is_new) {
     Py_INCREF(code);
-    const std::string file = py::handle(code->co_filename).cast<std::string>();
-    for (const std::string& folder : folders) {
-      found->second |= file.starts_with(folder);
-    }
-    for (const std::string_view part : {"<frozen", "/contextlib.py", "/threading.py", "/triton/runtime/"}) {
-      found->second |= file.find(part) != std::string::npos;
-    }
+    found->second = find_kind(code);
   }
   return found->second;
 }
 
-// The innermost line outside of the libraries (is_library()). If there is none, the innermost line. 0: no line.
+Site number_of(const Line& line) {
+  if (!line.code) {
+    return 0;
+  }
+  const auto [found, is_new] = lines().known.try_emplace(line, static_cast<Site>(lines().all.size()));
+  if (is_new) {
+    lines().all.push_back(line);
+  }
+  return found->second;
+}
+
+// Calls fn(frame, code, kind) for each frame of the calling thread, the innermost first, until fn returns false.
+template <class Fn>
+void for_each_frame(const Fn& fn) {
+  PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
+  while (frame) {
+    PyCodeObject* const code = PyFrame_GetCode(frame);
+    const CodeKind kind = kind_of(code); // also keeps the code object
+    Py_DECREF(code);
+    const bool goes_on = fn(frame, code, kind);
+    PyFrameObject* const outer = goes_on ? PyFrame_GetBack(frame) : nullptr;
+    Py_DECREF(frame);
+    frame = outer;
+  }
+}
+
+// The innermost line of the program, that is, outside of the libraries. If there is none, the innermost line. 0: no line.
 Site take_line() {
   if (!Py_IsInitialized()) {
     return 0;
   }
   const py::gil_scoped_acquire gil;
-  PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
   Line innermost{nullptr, 0};
-  while (frame) {
-    PyCodeObject* const code = PyFrame_GetCode(frame);
-    const bool skipped = is_library(code); // also keeps the code object
-    Py_DECREF(code);
-    if (!skipped || !innermost.code) {
+  for_each_frame([&](PyFrameObject* frame, PyCodeObject* code, CodeKind kind) {
+    if (kind == CodeKind::Program || !innermost.code) {
       innermost = {code, PyFrame_GetLineNumber(frame)};
     }
-    PyFrameObject* const outer = skipped ? PyFrame_GetBack(frame) : nullptr;
-    Py_DECREF(frame);
-    frame = outer;
-  }
-  if (!innermost.code) {
+    return kind != CodeKind::Program;
+  });
+  return number_of(innermost);
+}
+
+// The innermost line of the program outside of all modules (torch.nn.Module). 0: there is none.
+Site take_outer_line() {
+  if (!Py_IsInitialized()) {
     return 0;
   }
-  const auto [found, is_new] = lines().known.try_emplace(innermost, static_cast<Site>(lines().all.size()));
-  if (is_new) {
-    lines().all.push_back(innermost);
-  }
-  return found->second;
+  const py::gil_scoped_acquire gil;
+  Line outer{nullptr, 0};
+  for_each_frame([&](PyFrameObject* frame, PyCodeObject* code, CodeKind kind) {
+    if (kind == CodeKind::ModuleCall) {
+      outer.code = nullptr;
+    } else if (kind == CodeKind::Program && !outer.code) {
+      outer = {code, PyFrame_GetLineNumber(frame)};
+    }
+    return true;
+  });
+  return number_of(outer);
 }
 
 std::string describe_line(Site site) {
@@ -141,7 +183,7 @@ void note_host_read(const at::Tensor& tensor, const std::string& name, bool expo
 
 void start(unsigned checks, bool raises) {
   c10::openreg::check_not_forked();
-  c10::openreg::sanitizer::set_site_source({&take_line, &describe_line});
+  c10::openreg::sanitizer::set_site_source({&take_line, &take_outer_line, &describe_line});
   c10::openreg::sanitizer::set_raiser(&raise);
   c10::openreg::observe_runtime();
   c10::openreg::sanitizer::start(checks, raises);
@@ -165,6 +207,21 @@ py::list findings(size_t first, bool settles) {
   return result;
 }
 
+// The lines whose memory grows from round to round of a loop (GrowthCheck.h): device, line, rounds, blocks, bytes.
+py::list growing(const std::set<uintptr_t>& owned) {
+  std::vector<c10::openreg::sanitizer::GrowthCheck::Growing> found;
+  {
+    const py::gil_scoped_release no_gil;
+    found = c10::openreg::sanitizer::growing(owned);
+  }
+  py::list result;
+  for (const auto& each : found) {
+    const std::string line = each.site == 0 ? "" : describe_line(each.site);
+    result.append(py::make_tuple(each.device, line, each.rounds, each.blocks, each.bytes));
+  }
+  return result;
+}
+
 void add_sanitizer(py::module_& module) {
   module.def("_sanitizer_start", wrap_pybind_function_no_gil(&start));
   module.def("_sanitizer_stop", wrap_pybind_function_no_gil(&c10::openreg::sanitizer::stop));
@@ -172,6 +229,7 @@ void add_sanitizer(py::module_& module) {
   module.def("_sanitizer_fail_at_exit", &c10::openreg::sanitizer::fail_at_exit);
   module.def("_sanitizer_look_for_leaks", wrap_pybind_function_no_gil(&c10::openreg::sanitizer::look_for_leaks));
   module.def("_sanitizer_findings", &findings);
+  module.def("_sanitizer_growing", &growing);
   module.def("_sanitizer_note_host_read", &note_host_read);
 }
 

@@ -263,6 +263,7 @@ def _look_for_leaks() -> None:
     from torch_openreg import openreg
 
     if _growth is not None:
+        _growth.look_for_idle_memory()
         _growth.look_for_cycles()
     gc.collect()
     if openreg.is_initialized():
@@ -358,6 +359,11 @@ _GROWING = {
         "nothing but Python's garbage collector frees the memory that one line allocates: the program has dropped it "
         "in {counts} reference cycles.",
         "Break the cycles: with weakref, or without an attribute that leads back to its own object.",
+    ),
+    "idle blocks": (
+        "the memory that one line allocates grows with each round of a loop: {counts} blocks of {steps} rounds are "
+        "kept, and nothing uses them after their round.",
+        "Drop the references to them: lists and caches that grow, closures, reference cycles, stored graphs.",
     ),
 }
 
