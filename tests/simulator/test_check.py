@@ -97,7 +97,17 @@ DURING = "\nDuring handling of the above exception, another exception occurred:\
         (result(stdout="nan\nout of memory\n"), "wrong", 9),
         (result(stdout="out of memory, again in two parts\n2.5\n"), "wrong", 9),
         (result(stdout="out of memory, again in two parts\n1.5\n"), "", 0),
+        (result(stdout="out of memory, retrying the batch\n2.5\n"), "wrong", 9),
         (result(allocated=512), "leak", 9),
+        (
+            result(1, "", TRACEBACK.format(error="RuntimeError: Expected all tensors to be on the same device")),
+            "recovery",
+            7,
+        ),
+        (result(1, "", TRACEBACK.format(error="StopIteration")), "recovery", 7),
+        (result(1, "", TRACEBACK.format(error="EOFError: Ran out of input")), "recovery", 7),
+        (result(1, "", TRACEBACK.format(error=INJECTED) + "\n" + TRACEBACK.format(error="EOFError")), "", 0),
+        (result(1, "", TRACEBACK.format(error="RuntimeError: the loader has failed")), "", 0),
         (
             result(1, "", TRACEBACK.format(error=INJECTED) + DURING + TRACEBACK.format(error="TypeError: a float")),
             "recovery",

@@ -27,10 +27,15 @@ KINDS = {
     "wrong": "the program goes on after a failure, with wrong values",
     "model": "another accelerator refuses what the program does",
 }
-# Errors of Python that a mistake in a handler raises, and nobody raises on purpose in place of the device's failure.
+# Errors that a mistake in a handler leads to, and that nobody raises on purpose in place of the device's failure.
 _MISTAKES = re.compile(
-    r"(TypeError|AttributeError|NameError|UnboundLocalError|IndexError|KeyError|ZeroDivisionError|AssertionError)\b"
+    r"(TypeError|AttributeError|NameError|UnboundLocalError|IndexError|KeyError|ZeroDivisionError|AssertionError"
+    r"|StopIteration)\b"
+    r"|RuntimeError: .*(on the same device|must match the size|cannot be multiplied|through the graph a second time"
+    r"|does not require grad|by an inplace operation)"
 )
+# A file that was written in part, if nothing else tells of the failure: a process that ends closes its pipes.
+_UNREADABLE = re.compile(r"(EOFError|[\w.]*UnpicklingError|[\w.]*JSONDecodeError|RuntimeError: PytorchStreamReader)\b")
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (\S+))?', re.M)
 # What ends the traceback of a failure whose handler fails. PyTorch words the failure of an allocation itself.
 _HANDLED = re.compile(r"(injected by|OutOfMemoryError).*^During handling of the above exception", re.M | re.S)
@@ -52,7 +57,9 @@ _SAYS = re.compile(
     re.I,
 )
 # A program that says this may go on with other numbers.
-_SMALLER = re.compile(r"batch|smaller|half|halv|reduc|fewer|less|lower|skip", re.I)
+_SMALLER = re.compile(
+    r"batch[ _-]?size|batch(es)?( of| to|:|=)? ?\d|micro-?batch|smaller|half|halv|reduc|fewer|\bless\b|lower|skip", re.I
+)
 _NOT_A_NUMBER = re.compile(r"\b(nan|inf)\b", re.I)
 _DECIMAL = re.compile(r"[-+]?(\d+)(?:\.(\d*))?(?:e([-+]?\d+))?")
 
@@ -355,7 +362,8 @@ class Judge:
         fault = run.place.fault
         error = last_error(result.stderr)
         if result.status:
-            if "injected by" in error or not _MISTAKES.match(error):
+            is_unreadable = _UNREADABLE.match(error) and not re.search("injected by|OutOfMemoryError", result.stderr)
+            if "injected by" in error or not (_MISTAKES.match(error) or is_unreadable):
                 return
             handled = any(_HANDLED.search(part) for part in _tracebacks(result.stderr))
             how = "the handler of the failure fails" if handled else "the program goes on, and fails later"
