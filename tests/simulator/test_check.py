@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -195,6 +196,38 @@ def test_the_line_in_which_a_signal_ends_a_process_is_known(tmp_path: Path) -> N
     assert ended.returncode == -signal.SIGKILL
     found = _processes._last_lines(tmp_path / "records", tmp_path, Path("/project"))
     assert found == {"1": ("/project/program.py", 4)}
+
+
+FORKS = """
+import multiprocessing, torch
+print("parent")
+children = [multiprocessing.get_context("fork").Process(target=print, args=(i,)) for i in range(2)]
+for child in children: child.start()
+for child in children: child.join()
+"""
+
+
+def test_each_rank_and_each_child_of_multiprocessing_prints_for_itself(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(FORKS)
+
+    def run(rank: str, output: Any) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, **rank_of(rank), "OPENREG_CHECK": f"{tmp_path / 'records'}:"}
+        # programs.run has a pipe for the output.
+        command = [sys.executable, str(tmp_path / "program.py")]
+        return subprocess.run(command, env=environment, stdout=output, text=True, check=True)  # noqa: TID251
+
+    def rank_of(rank: str) -> dict[str, str]:
+        return {"RANK": rank} if rank else {}
+
+    for rank, printed in (("1", ["0\n", "1\n", "parent\n"]), ("", ["0\n", "1\n"])):
+        (tmp_path / "records").mkdir()
+        with open(tmp_path / "stdout", "w") as output:
+            run(rank, output)
+        assert (tmp_path / "stdout").read_text() == ("" if rank else "parent\n")
+        assert [path.read_text() for path in sorted((tmp_path / "records").glob("*.stdout"))] == printed
+        shutil.rmtree(tmp_path / "records")
+    (tmp_path / "records").mkdir()
+    assert sorted(run("1", subprocess.PIPE).stdout.split()) == ["0", "1", "parent"]  # the program reads it
 
 
 def test_other_numbers_after_a_smaller_batch_are_a_note() -> None:

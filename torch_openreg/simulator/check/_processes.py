@@ -180,6 +180,8 @@ class Runner:
             for file, first, last in ((output, 0, -1), (errors, 0, end), (errors, end, -1)):
                 file.seek(first)
                 text = file.read(last - first if last >= 0 else -1)
+                if file is output:  # then what the processes printed that others have started
+                    text = b"".join([text, *(path.read_bytes() for path in sorted(records.glob("*.stdout")))])
                 texts.append(text.decode(errors="replace").replace(str(folder), str(self.folder)))
         written = {} if self.in_place else self._written(folder)
         read = list(_read(records, folder, self.folder))

@@ -14,6 +14,7 @@ import faulthandler
 import gc
 import json
 import mmap
+import multiprocessing
 import multiprocessing.spawn
 import multiprocessing.util
 import os
@@ -133,16 +134,61 @@ def _drop_globals() -> list[BaseException]:
     return kept
 
 
-def start() -> None:
-    faulthandler.register(STACKS, file=2)
-    folder, _, what = os.environ["OPENREG_CHECK"].partition(":")
-    launcher = os.environ.get(LAUNCHER, "")
-    if os.path.dirname(launcher) == os.path.dirname(os.path.dirname(folder)):  # `check` has written it
-        multiprocessing.spawn.set_executable(launcher)
-    counters = {
+def _separate_output(folder: str, name: str) -> None:
+    """Several processes that print at the same time mix their lines, so each that another has started has a file.
+
+    Not if its output is a pipe of the program.
+    """
+    with contextlib.suppress(OSError):
+        if os.readlink("/proc/self/fd/1").startswith(os.path.dirname(folder) + os.sep):
+            if sys.stdout is not None:
+                sys.stdout.flush()
+            file = os.open(os.path.join(folder, f"{name}.stdout"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.dup2(file, 1)
+            os.close(file)
+
+
+def _name_of_process() -> str:
+    """Sorts as the ranks, or as the processes that multiprocessing has started in their order."""
+    number = multiprocessing.current_process().name.rpartition("-")[2]
+    return f"{os.environ.get('RANK', ''):0>6}-{number:0>6}"
+
+
+def _count_calls() -> dict[str, int]:
+    """Begins to count the calls of each kind."""
+    return {
         point: _bindings._inject_fault(POINTS[point], -1, (NEVER, NEVER), 0, (1.0, 0), 0, 2, 0, 0.0, f"{point}:{NEVER}")
         for point in FAULTS
     }
+
+
+def _record(counters: dict[str, int], places: Places, is_started: bool) -> dict[str, Any]:
+    return {
+        "pid": os.getpid(),
+        "rank": os.environ.get("RANK"),
+        "is_started": is_started,
+        "threads": os.environ.get("OMP_NUM_THREADS"),
+        "counts": {point: _bindings._count_fault(handle)[0] for point, handle in counters.items()},
+        "places": places.rows,
+        "printed": places.printed,
+        "allocated": 0,
+        "peak": 0,
+        "forced": 0,
+        "faults": [],
+        "reports": [],
+    }
+
+
+def start() -> None:
+    faulthandler.register(STACKS, file=2)
+    folder, _, what = os.environ["OPENREG_CHECK"].partition(":")
+    is_started = "RANK" in os.environ or "--multiprocessing-fork" in sys.orig_argv  # by another process
+    if is_started:
+        _separate_output(folder, _name_of_process())
+    launcher = os.environ.get(LAUNCHER, "")
+    if os.path.dirname(launcher) == os.path.dirname(os.path.dirname(folder)):  # `check` has written it
+        multiprocessing.spawn.set_executable(launcher)
+    counters = _count_calls()
     is_recorded = what == "record"
     last_line = os.path.join(folder, f"{os.getpid()}-{os.environ.get('RANK', '')}.line")
     places = Places(counters, LastLine(last_line) if is_recorded else None)
@@ -160,20 +206,7 @@ def start() -> None:
         if _C._isInBadFork():
             return
         places.settle()
-        record: dict[str, Any] = {
-            "pid": os.getpid(),
-            "rank": os.environ.get("RANK"),
-            "is_started": "RANK" in os.environ or "--multiprocessing-fork" in sys.orig_argv,  # by another process
-            "threads": os.environ.get("OMP_NUM_THREADS"),
-            "counts": {point: _bindings._count_fault(handle)[0] for point, handle in counters.items()},
-            "places": places.rows,
-            "printed": places.printed,
-            "allocated": 0,
-            "peak": 0,
-            "forced": 0,
-            "faults": [],
-            "reports": [],
-        }
+        record = _record(counters, places, is_started)
         if session is not None:
             from torch_openreg.openreg import sanitizer
 
@@ -196,11 +229,12 @@ def start() -> None:
         with open(os.path.join(folder, f"{os.getpid()}.json"), "w") as file:
             json.dump(record, file)
 
+    def begin_in_child(_: object) -> None:
+        _separate_output(folder, _name_of_process())
+        multiprocessing.util.Finalize(None, write, exitpriority=-100)  # it ends without atexit
+
     atexit.register(write)
-    # A process that multiprocessing forks ends without atexit.
-    multiprocessing.util.register_after_fork(
-        places, lambda _: multiprocessing.util.Finalize(None, write, exitpriority=-100)
-    )
+    multiprocessing.util.register_after_fork(places, begin_in_child)
 
 
 start()
