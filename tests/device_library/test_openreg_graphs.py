@@ -52,6 +52,7 @@ pytestmark = pytest.mark.usefixtures("clean_device")
 GLOBAL, THREAD_LOCAL, RELAXED = range(3)
 NONE, ACTIVE, INVALIDATED = range(3)
 KERNEL_NODE, COPY_NODE, FILL_NODE, HOST_NODE, WAIT_NODE, RECORD_NODE = 0, 1, 2, 3, 6, 7
+LAUNCH, NODE = 128, 1024
 ONCE = 4
 EXTERNAL = 1
 PERMITTED = "operation not permitted when stream is capturing: "
@@ -430,6 +431,23 @@ def test_subscribers_see_a_replay_and_no_capture(
     graph.destroy()
 
 
+def test_subscribers_hear_of_each_node_at_the_capture_and_of_its_launch_at_each_replay(
+    mode: str, stream: int, memory: int
+) -> None:
+    with Observer(NODE | LAUNCH) as seen:
+        with Graph(stream) as graph:
+            launch(stream, lambda: None)
+            call("orMemsetAsync", memory, 1, 8, stream)
+        nodes = [(name, operands) for kind, _, _, _, _, name, _, operands in seen.events if kind == NODE]
+        assert nodes == [("kernel", []), ("memset", [(memory, memory + 8, 2)])] and len(seen.events) == 2
+        for _ in range(2):
+            graph.replay()
+        synchronize(stream)
+    launches = [(name, operands) for kind, _, _, _, _, name, _, operands in seen.events if kind == LAUNCH]
+    assert launches == nodes * 2
+    graph.destroy()
+
+
 def test_a_graph_is_written_as_dot(stream: int, memory: int, tmp_path: Path) -> None:
     with Graph(stream) as graph:
         launch(stream, lambda: None)
@@ -557,7 +575,8 @@ def test_an_event_of_work_outside_of_the_capture_is_refused(
     wait_event(stream, never)
     assert fails(lambda: wait_event(stream, done)) == (
         "orErrorStreamCaptureIsolation",
-        "orStreamWaitEvent: the stream captures, and the event was recorded outside of the capture; wait for it before "
+        "orStreamWaitEvent: dependency created on uncaptured work in another stream: the event was recorded outside of "
+        "the capture; wait for it before "
         "the capture begins",
     )
     assert fails(lambda: end(stream))[0] == "orErrorStreamCaptureInvalidated"
@@ -570,7 +589,8 @@ def test_two_captures_cannot_be_joined(mode: str, stream: int, other: int, make_
     record(event, stream)
     assert fails(lambda: wait_event(other, event)) == (
         "orErrorStreamCaptureMerge",
-        "orStreamWaitEvent: the event belongs to another capture than the stream; two captures cannot be joined",
+        "orStreamWaitEvent: operation would result in a merge of separate capture sequences: the event belongs to "
+        "another capture than the stream",
     )
     for each in (stream, other):
         assert fails(lambda each=each: end(each))[0] == "orErrorStreamCaptureInvalidated"

@@ -157,6 +157,12 @@ orError_t tellLaunch(int device, orStream_t stream, const orKernel& what) {
   return takeStop();
 }
 
+void tellNode(int device, orStream_t stream, const orKernel& what, uintptr_t graph) {
+  orActivity activity = describe(orActivityNode, orActivityPoint, device, stream, what);
+  activity.object = reinterpret_cast<const void*>(graph);
+  tellWithin(activity);
+}
+
 orError_t takeStop() {
   const orError_t stop = std::exchange(thisThread.stop, orSuccess);
   return stop == orSuccess ? orSuccess : fail(stop, "a subscriber (openreg_activity.h) stopped the call");
@@ -174,20 +180,20 @@ uint64_t currentCall() {
   return thisThread.call;
 }
 
-void ObservedCall::begin(orActivityKind kind, const char* name, int device, const Stream* stream, orEvent_t event) {
+void ObservedCall::begin(orActivityKind kind, const char* name, int device, const Stream* stream, const void* object) {
   kind_ = kind;
   name_ = name;
   device_ = device;
   stream_ = stream != nullptr ? stream->handle : nullptr;
-  event_ = event;
+  object_ = object;
   outer_ = thisThread.call;
-  id_ = tellBegin(kind_, device_, stream_, {name_, nullptr, nullptr}, 0, event_);
+  id_ = tellBegin(kind_, device_, stream_, {name_, nullptr, nullptr}, 0, object_);
   thisThread.call = id_.id;
 }
 
 void ObservedCall::end() {
   thisThread.call = outer_;
-  tellEnd(kind_, device_, stream_, {name_, nullptr, nullptr}, id_, false, event_);
+  tellEnd(kind_, device_, stream_, {name_, nullptr, nullptr}, id_, false, object_);
 }
 
 void updateObservedKinds() {
@@ -207,7 +213,7 @@ orError_t orActivitySubscribe(orSubscriber_t* subscriber, orActivityFn_t fn, voi
   if (subscriber == nullptr || fn == nullptr) {
     return fail(orErrorInvalidValue, "%s is NULL", subscriber == nullptr ? "subscriber" : "fn");
   }
-  if (kinds == 0 || (kinds & ~orActivityAll) != 0) {
+  if (kinds == 0 || (kinds & ~(orActivityAll | orActivityNode)) != 0) {
     return fail(orErrorInvalidValue, "kinds is %u; join values of orActivityKind, or pass orActivityAll", kinds);
   }
   const std::lock_guard lock(subscriptions);

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "openreg.h"
-#include "openreg_activity.h"
+#include "openreg_graph_activity.h"
 
 // Tells the subscribers of openreg_activity.h what the device does. An *activity* is, for example, a kernel, a copy, an
 // allocation, or a call of the host (orActivityKind); it has a begin and an end, or it is a point.
@@ -45,6 +45,9 @@ inline orError_t checkLaunch(int device, orStream_t stream, const orKernel& what
   return orIsObserved(orActivityLaunch) ? tellLaunch(device, stream, what) : orSuccess;
 }
 
+// Tells the subscribers that a capture has made a node of the graph with this number (Graph::number).
+void tellNode(int device, orStream_t stream, const orKernel& what, uintptr_t graph);
+
 // To be called after a begin or a launch was told. Returns the error that fail() has recorded if a subscriber stopped
 // the work, else orSuccess.
 orError_t takeStop();
@@ -65,11 +68,11 @@ uint64_t currentCall();
 // subscribers.
 class ObservedCall {
  public:
-  // `event`: the event that the call records or waits for.
+  // `object`: orActivity::object.
   ObservedCall(
-      orActivityKind kind, const char* name, int device, const Stream* stream = nullptr, orEvent_t event = nullptr) {
+      orActivityKind kind, const char* name, int device, const Stream* stream = nullptr, const void* object = nullptr) {
     if (orIsObserved(kind)) {
-      begin(kind, name, device, stream, event);
+      begin(kind, name, device, stream, object);
     }
   }
   ~ObservedCall() {
@@ -86,10 +89,10 @@ class ObservedCall {
   const char* name_;
   int device_;
   orStream_t stream_;
-  orEvent_t event_;
+  const void* object_;
   uint64_t outer_;
 
-  void begin(orActivityKind kind, const char* name, int device, const Stream* stream, orEvent_t event);
+  void begin(orActivityKind kind, const char* name, int device, const Stream* stream, const void* object);
   void end();
 };
 

@@ -32,6 +32,7 @@ struct Graph {
   std::vector<GraphNode> nodes;
   std::vector<std::shared_ptr<void>> objects; // see orGraphRetainUserObject
   bool complete = false;
+  uintptr_t number = 0; // of the capture
 };
 
 // Guards graphs and captures. A thread that holds this lock may take the scheduler's lock, but does not wait for work.

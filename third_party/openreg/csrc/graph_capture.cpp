@@ -156,8 +156,8 @@ orError_t waitForPoint(const StreamPtr& stream, const CapturePoint& point) {
           capture,
           fail(
               orErrorStreamCaptureImplicit,
-              "the default stream would wait for an event of a capture, and it cannot be captured; use another "
-              "stream"));
+              "operation would make the legacy stream depend on a capturing blocking stream: the default stream cannot "
+              "be captured; use another stream"));
     }
     if (hasTurnHere(*stream)) {
       return fail(
@@ -169,7 +169,8 @@ orError_t waitForPoint(const StreamPtr& stream, const CapturePoint& point) {
   if (stream->capture->capture != point.capture) {
     const orError_t error = fail(
         orErrorStreamCaptureMerge,
-        "the event belongs to another capture than the stream; two captures cannot be joined");
+        "operation would result in a merge of separate capture sequences: the event belongs to another capture than "
+        "the stream");
     invalidate(capture, error);
     return invalidate(*stream->capture->capture, error);
   }
@@ -180,6 +181,13 @@ orError_t waitForPoint(const StreamPtr& stream, const CapturePoint& point) {
     }
   }
   return orSuccess;
+}
+
+// Do not call it with the lock: it calls the subscribers.
+void noteNode(int device, orStream_t stream, const Work& work, const Graph& graph) {
+  if (work.kind != 0 && orIsObserved(orActivityNode)) {
+    tellNode(device, stream, work.what, graph.number);
+  }
 }
 
 orError_t refuse(Capture& capture, const char* what) {
@@ -193,12 +201,23 @@ orError_t refuse(Capture& capture, const char* what) {
 } // namespace
 
 orError_t capture(const StreamPtr& stream, orGraphNodeType type, const Work& work, std::shared_ptr<void> owned) {
-  const std::lock_guard lock(graphLock);
-  return add(*stream, GraphNode{type, stream->device, work, nullptr, {}, std::move(owned)});
+  std::shared_ptr<const Graph> graph;
+  {
+    const std::lock_guard lock(graphLock);
+    const orError_t error = add(*stream, GraphNode{type, stream->device, work, nullptr, {}, std::move(owned)});
+    if (error != orSuccess) {
+      return error;
+    }
+    graph = stream->capture->capture->graph;
+  }
+  noteNode(stream->device, stream->handle, work, *graph);
+  return orSuccess;
 }
 
-orError_t capture(const StreamPtr& stream, const std::shared_ptr<const Graph>& graph) {
-  const std::lock_guard lock(graphLock);
+namespace {
+
+// To be called with the lock.
+orError_t addAll(const StreamPtr& stream, const std::shared_ptr<const Graph>& graph) {
   CapturePoint* const point = pointOf(*stream);
   if (point == nullptr) {
     return orPeekAtLastError();
@@ -225,6 +244,23 @@ orError_t capture(const StreamPtr& stream, const std::shared_ptr<const Graph>& g
     }
   }
   own.objects.push_back(std::const_pointer_cast<Graph>(graph));
+  return orSuccess;
+}
+
+} // namespace
+
+orError_t capture(const StreamPtr& stream, const std::shared_ptr<const Graph>& graph) {
+  std::shared_ptr<const Graph> own;
+  {
+    const std::lock_guard lock(graphLock);
+    if (const orError_t error = addAll(stream, graph); error != orSuccess) {
+      return error;
+    }
+    own = stream->capture->capture->graph;
+  }
+  for (const GraphNode& node : graph->nodes) {
+    noteNode(stream->device, stream->handle, node.work, *own);
+  }
   return orSuccess;
 }
 
@@ -268,8 +304,8 @@ orError_t captureWait(const StreamPtr& stream, const std::shared_ptr<Event>& eve
         *stream->capture->capture,
         fail(
             orErrorStreamCaptureIsolation,
-            "the stream captures, and the event was recorded outside of the capture; wait for it before the capture "
-            "begins"));
+            "dependency created on uncaptured work in another stream: the event was recorded outside of the capture; "
+            "wait for it before the capture begins"));
   }
   return orSuccess; // the event was never recorded
 }
@@ -385,11 +421,15 @@ orError_t orStreamBeginCapture(orStream_t stream, orStreamCaptureMode mode) {
     }
     const std::lock_guard lock(graphLock);
     if (found->capture) {
-      return fail(orErrorIllegalState, "the stream captures already; end its capture with orStreamEndCapture");
+      return fail(
+          orErrorIllegalState,
+          "the operation cannot be performed in the present state: the stream captures already; end its capture with "
+          "orStreamEndCapture");
     }
     static uint64_t last = 0;
     const auto graph = std::make_shared<Graph>();
-    captures().push_back(std::make_shared<Capture>(Capture{++last, mode, &thisThread, graph, graphs().add(graph)}));
+    graph->number = ++last;
+    captures().push_back(std::make_shared<Capture>(Capture{last, mode, &thisThread, graph, graphs().add(graph)}));
     publishCount();
     beginOn(found, captures().back(), {});
     return orSuccess;

@@ -196,7 +196,8 @@ orError_t queueAll(const StreamPtr& stream, const ExecPtr& exec) {
 }
 
 orError_t launch(const StreamPtr& stream, const ExecPtr& exec) {
-  const ObservedCall call(orActivityCall, "orGraphLaunch", stream->device, stream.get());
+  const auto* const number = reinterpret_cast<const void*>(exec->graph->number);
+  const ObservedCall call(orActivityCall, "orGraphLaunch", stream->device, stream.get(), number);
   for (const GraphNode& node : exec->graph->nodes) {
     if (node.work.kind != 0) {
       if (orError_t error = checkLaunch(stream->device, stream->handle, node.work.what); error != orSuccess) {

@@ -1,0 +1,22 @@
+/*
+ * openreg_graph_activity: what a subscriber (openreg_activity.h) can know of graphs (openreg_graph.h).
+ *
+ * A subscriber is not notified of calls that are captured, but of the nodes that they make, if it asks for
+ * orActivityNode. It is notified of each replay: of the call orGraphLaunch, and of the work of all nodes.
+ */
+#ifndef OPENREG_GRAPH_ACTIVITY_H
+#define OPENREG_GRAPH_ACTIVITY_H
+
+#include "openreg_activity.h"
+
+/*
+ * A kind besides those of orActivityKind: a capture has made a node of a kernel, copy or fill. The activity is a point,
+ * on the calling thread. Its stream, name and operands are those of the work, which does not run now. A replay notifies
+ * of an orActivityLaunch for each of these nodes, in the same order, within its orActivityCall.
+ *
+ * orActivity.object is a number that stands for the graph, and for no other graph of the process. The orActivityCall of
+ * orGraphLaunch has the same number.
+ */
+#define orActivityNode ((orActivityKind)1024)
+
+#endif /* OPENREG_GRAPH_ACTIVITY_H */
