@@ -55,7 +55,7 @@ def pair(kind: str, link: str = "") -> Callable[[Body], Body]:
 def reports_of(pair: Pair, fixed: bool) -> list[sanitizer.Report]:
     """What all checks together report about one program of a pair."""
     may_fail = contextlib.nullcontext() if fixed else contextlib.suppress(RuntimeError)  # a bug may fail an operator
-    with sanitizer.enable("race,init,memory,leak", mode="report") as session, may_fail:
+    with sanitizer.enable("race,init,memory,leak,graph", mode="report") as session, may_fail:
         pair.body(fixed)
     return session.reports
 
@@ -1175,6 +1175,150 @@ class At:
 
     def numel(self) -> int:
         return 1024
+
+
+# ---- graphs ----------------------------------------------------------------------------------------------------------
+
+
+def captured(
+    compute: Callable[[], object], pool: tuple[int, int] | None = None, stream: torch.Stream | None = None
+) -> torch.accelerator.Graph:
+    graph = torch.accelerator.Graph(pool=pool)
+    with stream or new_stream(), graph:
+        compute()
+    return graph
+
+
+@pair("race")
+def a_result_of_a_replay_is_read_on_another_stream(fixed: bool) -> None:
+    x, side, results = ones(64), new_stream(), []
+    graph = captured(lambda: results.append(x * 2))
+    graph.replay()
+    if fixed:
+        side.wait_stream(current())
+    with side:
+        y = results[0].sum()
+    side.synchronize()
+    del y
+
+
+@pair("race")
+def an_input_is_overwritten_while_a_replay_reads_it(fixed: bool) -> None:
+    x, side, results = ones(64), new_stream(), []
+    graph = captured(lambda: results.append(x * 2))
+    side.wait_stream(current())
+    with side:
+        graph.replay()
+    if fixed:
+        current().wait_stream(side)
+    x.fill_(3)
+    side.synchronize()
+
+
+@pair("race")
+def the_host_reads_what_a_replay_copies_to_it(fixed: bool) -> None:
+    x, target = ones(64), pinned(64)
+    graph = captured(lambda: target.copy_(x, non_blocking=True))
+    graph.replay()
+    if fixed:
+        current().synchronize()
+    target.sum()
+    current().synchronize()
+
+
+@pair("race")
+def two_graphs_of_one_pool_are_replayed_on_two_streams(fixed: bool) -> None:
+    x, first, second = ones(64), new_stream(), new_stream()
+    one = captured(lambda: x.mul(2).add(1), stream=first)
+    other = captured(lambda: x.mul(3).add(1), one.pool(), stream=first)
+    first.wait_stream(current())
+    second.wait_stream(current())
+    with first:
+        one.replay()
+    if fixed:
+        second.wait_stream(first)
+    with second:
+        other.replay()
+    torch.accelerator.synchronize()
+
+
+@pair("init")
+def a_result_is_read_before_the_first_replay(fixed: bool) -> None:
+    x, results = ones(64), []
+    graph = captured(lambda: results.append(x * 2))
+    if fixed:
+        graph.replay()
+    results[0].sum()
+
+
+@pair("memory")
+def a_replay_reads_an_input_that_others_have_now(fixed: bool) -> None:
+    inputs, results = [ones(64)], []
+    graph = captured(lambda: results.append(inputs[0] * 2))
+    if not fixed:
+        inputs.clear()
+    other = ones(60)
+    graph.replay()
+    del other
+
+
+@pair("memory")
+def a_replay_reads_an_input_that_nobody_has_any_more(fixed: bool) -> None:
+    inputs, results = [ones(64)], []
+    graph = captured(lambda: results.append(inputs[0] * 2))
+    if not fixed:
+        inputs.clear()
+    graph.replay()
+
+
+@pair("graph")
+def the_next_batch_is_another_tensor(fixed: bool) -> None:
+    x, results = ones(64), []
+    graph = captured(lambda: results.append(x * 2))
+    for value in (2.0, 3.0):
+        batch = torch.full((64,), value, device=DEVICE)
+        if fixed:
+            x.copy_(batch)
+        graph.replay()
+
+
+@pair("graph")
+def a_number_of_the_capture_changes(fixed: bool) -> None:
+    rate = torch.full((), 0.5, device=DEVICE) if fixed else 0.5
+    x = ones(64)
+    graph = captured(lambda: x.mul_(rate))
+    graph.replay()
+    if isinstance(rate, torch.Tensor):
+        rate.fill_(0.25)
+    else:
+        rate = 0.25
+    graph.replay()
+
+
+@pair("graph")
+def a_learning_rate_of_the_capture_changes(fixed: bool) -> None:
+    weight = torch.nn.Parameter(ones(8))
+    weight.grad = ones(8)
+    rate = torch.full((), 0.5, device=DEVICE) if fixed else 0.5
+    optimizer = torch.optim.Adam([weight], lr=rate, capturable=True)
+    optimizer.step()
+    graph = captured(optimizer.step)
+    graph.replay()
+    if isinstance(rate, torch.Tensor):
+        rate.fill_(0.25)
+    else:
+        optimizer.param_groups[0]["lr"] = 0.25
+    graph.replay()
+
+
+@pair("graph")
+def a_scalar_of_the_host_changes_after_the_capture(fixed: bool) -> None:
+    x, scale, results = ones(64), torch.full((), 2.0), []
+    if fixed:
+        scale = scale.to(DEVICE)
+    graph = captured(lambda: results.append(x * scale))
+    scale.fill_(3)
+    graph.replay()
 
 
 # ---- leaks -----------------------------------------------------------------------------------------------------------

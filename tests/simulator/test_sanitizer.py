@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -37,6 +38,7 @@ from programs import COMPILER, Done, Peer, importing
 from sanitizer_pairs import (
     PAIRS,
     Pair,
+    captured,
     current,
     forget,
     get_kernel_pointer,
@@ -1128,3 +1130,65 @@ for wait in (x.sum().item, x.cpu, x.nonzero, lambda: x[x > 0]):
 print(set(waited))
 """
     programs.python(program, output="{0}\n", errors="", OPENREG_EXECUTION=mode)
+
+
+# ---- graphs
+
+
+def test_a_replay_that_would_read_the_memory_of_a_graph_that_was_reset_does_not_run() -> None:
+    x, between, results = ones(64), [], []
+    with sanitizer.enable("memory"):
+        one = captured(lambda: between.append(x * 2))
+        other = captured(lambda: results.append(between[0] + 1))
+        one.replay()
+        torch.accelerator.synchronize()
+        between.clear()
+        one.reset()
+        with pytest.raises(sanitizer.Error) as error:
+            other.replay()
+    assert str(error.value).startswith(
+        "memory: a replay of aten::add.Tensor reads memory that was freed after the capture.\n"
+    )
+    assert [access.action for access in error.value.report.accesses] == ["reads", "captures"]
+
+
+def test_a_hint_about_a_number_of_a_capture_has_the_lines_of_the_replay_and_of_the_capture() -> None:
+    rate, x = 0.5, ones(4)
+    with sanitizer.enable("graph", mode="report") as session:
+        graph = captured(lambda: x.mul_(rate))
+        graph.replay()
+        rate = 0.25
+        graph.replay()
+    (report,) = session.reports
+    lines = str(report).splitlines()
+    assert lines[0] == "graph: rate was 0.5 at the capture and is 0.25 now; the replay computes with the old value."
+    where = r"  the program replays a graph on the default stream of \w+:0, at .*:\d+ in test_a_hint.*"
+    assert re.fullmatch(where, lines[1])
+    assert re.fullmatch(r"  the program captures a value on the host, at .*:\d+ in <lambda>", lines[2])
+    assert lines[3] == "  Keep the value in a tensor on the device, and change it there: value.fill_(new)."
+
+
+def test_numbers_are_followed_in_attributes_and_modules_and_no_object_is_kept() -> None:
+    class Scale:
+        factor = 1.0
+
+        def __init__(self) -> None:
+            self.factor = 2.0
+
+        def compute(self) -> None:
+            x.mul_(self.factor)
+
+    x, scale = ones(4), Scale()
+    with sanitizer.enable("graph", mode="report") as session:
+        graph = captured(scale.compute)
+        graph.replay()
+        scale.factor = 3.0
+        graph.replay()
+        assert [str(report).splitlines()[0] for report in session.reports] == [
+            "graph: self.factor was 2.0 at the capture and is 3.0 now; the replay computes with the old value."
+        ]
+        gone = weakref.ref(scale)
+        del scale
+        assert gone() is None
+        graph.replay()
+    assert len(session.reports) == 1

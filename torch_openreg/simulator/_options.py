@@ -44,7 +44,7 @@ OPTIONS: tuple[tuple[str, str, Allowed, str], ...] = (
         "sanitize",
         "OPENREG_SANITIZER",
         "CHECKS",
-        "what the sanitizer looks for: race, init, memory, leak, joined by commas",
+        "what the sanitizer looks for: race, init, memory, leak, graph, joined by commas",
     ),
     ("triton", "OPENREG_TRITON", ("refuse", "interpret"), "interpret: Triton's interpreter runs Triton's kernels"),
 )

@@ -44,7 +44,7 @@ VARIABLES = (
         "",
         "what the sanitizer looks for",
         "torch_openreg/simulator/openreg/sanitizer.py",
-        ("race", "init", "memory", "leak"),
+        ("race", "init", "memory", "leak", "graph"),
     ),
     (
         "OPENREG_CHECK",

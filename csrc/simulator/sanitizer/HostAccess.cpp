@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "aten/native/Arguments.h"
+#include "runtime/OpenRegGraphsC10Utils.h"
 #include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegKernel.h"
 #include "runtime/OpenRegMutex.h"
@@ -19,6 +20,7 @@
 #include "simulator/sanitizer/Movement.h"
 #include "simulator/sanitizer/Observer.h"
 #include "simulator/sanitizer/RaceCheck.h"
+#include "simulator/sanitizer/Replays.h"
 #include "simulator/sanitizer/SessionState.h"
 
 namespace c10::openreg::sanitizer {
@@ -137,10 +139,26 @@ void note_scalars(ArrayRef<const IValue> inputs, const OperatorName& name) {
           !tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
         if (const Operator op = operator_of(name); op.schema) {
           note_host_access(op.name, tensor, op.computes ? HostUse::Computes : HostUse::Moves);
+          note_captured_scalar(op.name, tensor);
         }
       }
     });
   }
+}
+
+// The numbers that an operator on device tensors gets.
+void note_numbers_of(ArrayRef<const IValue> inputs) {
+  std::vector<double> numbers;
+  for (const IValue& input : inputs) {
+    if (input.isDouble()) {
+      numbers.push_back(input.toDouble());
+    } else if (
+        input.isTensor() && input.toTensor().defined() && input.toTensor().unsafeGetTensorImpl()->is_wrapped_number() &&
+        input.toTensor().scalar_type() == at::kDouble && input.toTensor().is_cpu()) {
+      numbers.push_back(*input.toTensor().const_data_ptr<double>());
+    }
+  }
+  note_captured_numbers(numbers);
 }
 
 // Whether the operator may call orMemcpyAsync(), orMemsetAsync() or their relatives.
@@ -167,6 +185,9 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& fn) {
   if (has_device) { // what a copy reads or writes on the host is not noted here: the device notifies of the copy
     if (has_host && name && name->name != "aten::copy_") {
       note_scalars(inputs, *name);
+    }
+    if (orMayCapture()) {
+      note_numbers_of(inputs);
     }
     if (const char* const argument = name ? deciding_argument(name->name) : nullptr) {
       return begin_decided(fn, *name, argument);
@@ -240,6 +261,9 @@ void note_host_access(const char* name, const at::Tensor& tensor, HostUse use) {
     } else if (writes) {
       block->unwritten.remove(access.extent);
     }
+  }
+  if (writes || use == HostUse::Exposes) {
+    block->last_write = use == HostUse::Exposes ? UINT64_MAX : ++session->writes;
   }
   if (session->checks & kRace) {
     access.time = session->clocks.step(kHost);

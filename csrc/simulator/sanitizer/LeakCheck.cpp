@@ -15,7 +15,7 @@ void find_leaks(
   };
   std::map<std::pair<int, Site>, Leak> leaks; // by the device, -1 for pinned memory, and the line
   for (const auto& [begin, block] : shadow.blocks()) {
-    if (block.order != 0 && block.order <= last) {
+    if (block.order != 0 && block.order <= last && !block.is_of_graph) {
       Leak& leak = leaks[{block.device, block.site}];
       ++leak.count;
       leak.bytes += block.size;

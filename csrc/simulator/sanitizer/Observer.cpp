@@ -13,6 +13,7 @@
 #include "simulator/sanitizer/MemoryCheck.h"
 #include "simulator/sanitizer/RaceCheck.h"
 #include "simulator/sanitizer/RedZoneWatch.h"
+#include "simulator/sanitizer/Replays.h"
 #include "simulator/sanitizer/SessionState.h"
 
 namespace c10::openreg::sanitizer {
@@ -106,10 +107,32 @@ ShadowBlock* find_or_add_pinned(const Access& access) {
                                                                 : nullptr;
 }
 
+// To be called with the lock held. Notes which blocks have been written last.
+void note_written(const orActivity& activity, const std::vector<Access>& accesses) {
+  if (!(session->checks & kGraph)) {
+    return;
+  }
+  ++session->writes;
+  for (const Access& access : accesses) {
+    ShadowBlock* const block = access.writes() ? session->shadow.find(access.extent.begin) : nullptr;
+    if (block) {
+      block->last_write = std::max(block->last_write, session->writes);
+    }
+  }
+  if (!activity.operands) { // the work may have written any block
+    for (auto& [begin, block] : session->shadow.blocks()) {
+      block.last_write = std::max(block.last_write, session->writes);
+    }
+  }
+}
+
 // To be called with the lock held. Keeps the accesses of work that begins and that no finding stops.
 void note_work(const orActivity& activity, bool tells_results, Actor actor, Site site, std::vector<Access>& accesses) {
   if (session->checks & kMemory && tells_results) {
-    Launch& launch = session->launches[activity.correlation] = {site, session->order, {}};
+    Launch& launch = session->launches[activity.correlation];
+    launch.site = site;
+    launch.order = session->order;
+    launch.kernels += !is_copy_or_fill(activity);
     for (const Access& access : accesses) {
       if (const ShadowBlock* const block = session->shadow.find(access.extent.begin); block && block->has_red_zone) {
         launch.blocks.push_back(
@@ -129,6 +152,7 @@ void note_work(const orActivity& activity, bool tells_results, Actor actor, Site
     note_writes(session->shadow, activity.name, accesses);
   }
   const bool waits = is_copy_to_pageable_memory(activity, accesses);
+  note_written(activity, accesses);
   if (session->checks & kRace) {
     for (Access& access : accesses) {
       if (ShadowBlock* const block = find_or_add_pinned(access)) {
@@ -203,6 +227,10 @@ void begin_work(const orActivity& activity, bool tells_results) {
     if (running_operator && !activity.operands) {
       add_results(activity.stream, accesses);
     }
+    const CapturedNode* const node = next_node(activity);
+    if (node && node->is_internal) {
+      return;
+    }
     if (session->checks & kLeak) {
       note_growth(outer, accesses, activity.operands != nullptr);
     }
@@ -225,7 +253,7 @@ void begin_work(const orActivity& activity, bool tells_results) {
           session->pinned_sources.check_overlapping(access.extent, found);
         }
       }
-      if (session->checks & kMemory) {
+      if (session->checks & kMemory && (!node || check_captured(*node, access, found))) {
         check_bounds(block, access, found);
       }
     }
@@ -258,6 +286,7 @@ void end_work(const orActivity& activity) {
   if (session->checks & kInit) {
     note_writes(session->shadow, activity.name, accesses);
   }
+  note_written(activity, accesses);
   if (session->checks & kRace) {
     for (Access& access : accesses) {
       if (access.writes()) {
@@ -333,7 +362,7 @@ void allocate(const orActivity& activity) {
   block.stream = activity.stream;
   block.device = activity.device;
   block.site = site;
-  block.order = ++session->order;
+  block.order = is_internal_call() ? 0 : ++session->order; // what the runtime keeps is no leak
   block.has_red_zone = has_red_zone;
   if (session->checks & kLeak) {
     session->growth.enter(outer);
@@ -352,7 +381,9 @@ void allocate(const orActivity& activity) {
 void free_memory(uintptr_t address) {
   {
     const std::lock_guard lock(session_mutex);
-    if (!session || session->handles.erase(reinterpret_cast<const void*>(address)) == 0) {
+    const ShadowBlock* const block = session ? session->shadow.find(address) : nullptr;
+    const bool is_of_graph = block && block->is_of_graph;
+    if (!session || (session->handles.erase(reinterpret_cast<const void*>(address)) == 0 && !is_of_graph)) {
       return; // a segment, whose blocks the allocator reports, or memory from before the session
     }
   }
@@ -426,6 +457,7 @@ void note_use(const orActivity& activity) {
     session->shadow.forget_unwritten(extent.begin, extent.run);
     if (ShadowBlock* const block = session->shadow.find(extent.begin)) {
       block->round = 0;
+      block->last_write = UINT64_MAX;
     }
   } else if (ShadowBlock* const block = session->shadow.find(extent.begin)) {
     block->users.push_back(session->clocks.actor_of(activity.stream));
@@ -546,7 +578,13 @@ void observe(const orActivity* activity, void*) {
       return note_use(*activity);
     case orActivityHandle:
       return note_handle(*activity);
+    case orActivityNode:
+      return note_node(*activity);
     case orActivityCall:
+      if (std::strcmp(activity->name, "orGraphLaunch") == 0) {
+        return activity->phase == orActivityBegin ? begin_replay(*activity) : end_replay(*activity);
+      }
+      [[fallthrough]];
     case orActivitySynchronization:
       if (!is_internal_call() && orders(*activity)) {
         synchronize(*activity);

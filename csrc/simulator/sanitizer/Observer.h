@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <openreg_activity.h>
+#include <openreg_graph_activity.h>
 
 #include <utility>
 #include <vector>
@@ -11,7 +11,8 @@ namespace c10::openreg::sanitizer {
 
 // The kinds of activity that observe() needs.
 constexpr unsigned kObserved = orActivityLaunch | orActivityKernel | orActivityAllocation | orActivityFree |
-                               orActivityUse | orActivityHandle | orActivityCall | orActivitySynchronization;
+                               orActivityUse | orActivityHandle | orActivityCall | orActivitySynchronization |
+                               orActivityNode;
 
 // An orActivityFn_t.
 void observe(const orActivity* activity, void* data);

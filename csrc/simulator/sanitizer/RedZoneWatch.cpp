@@ -23,14 +23,19 @@ thread_local constinit ThreadOwned<std::vector<Suspects>> suspects;
 // The search for damaged red zones when a kernel has ended. To be used with the lock of the session held.
 class DamageSearch {
  public:
-  // Removes the kernel's launch from the session.
+  // Removes the kernel's launch from the session, unless other kernels of the same replay have not ended.
   DamageSearch(const orActivity& activity, Site site) : order_(session->order), kernel_(write_of(activity, site)) {
     const auto launch = session->launches.find(activity.correlation);
     if (launch != session->launches.end()) {
       kernel_.site = launch->second.site;
       order_ = launch->second.order;
-      launched_with_ = std::move(launch->second.blocks);
-      session->launches.erase(launch);
+      if (launch->second.kernels > 1) {
+        --launch->second.kernels;
+        launched_with_ = launch->second.blocks;
+      } else {
+        launched_with_ = std::move(launch->second.blocks);
+        session->launches.erase(launch);
+      }
     }
   }
 

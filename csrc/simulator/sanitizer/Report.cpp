@@ -15,12 +15,12 @@ std::string name_of_device(int device) {
 } // namespace
 
 const char* name_of(FindingKind kind) {
-  constexpr const char* kNames[] = {"race", "init", "memory", "leak"};
+  constexpr const char* kNames[] = {"race", "init", "memory", "leak", "graph"};
   return kNames[static_cast<int>(kind)];
 }
 
 const char* in_words(Access::Action action) {
-  constexpr const char* kWords[] = {"reads", "writes", "frees", "allocates", "makes"};
+  constexpr const char* kWords[] = {"reads", "writes", "frees", "allocates", "makes", "captures", "replays"};
   return kWords[static_cast<int>(action)];
 }
 
@@ -53,7 +53,9 @@ std::string describe(const Access& access) {
     return c10::str(access.name, " makes a handle, at ", describe(access.site));
   }
   std::string what;
-  if (!access.shape.empty()) {
+  if (access.extent.empty()) {
+    what = access.action == Access::Action::Replay ? "a graph" : "a value";
+  } else if (!access.shape.empty()) {
     what = c10::str("a tensor of shape [", c10::Join(", ", access.shape), "], ", access.item, " bytes an element");
   } else {
     what = c10::str(access.extent.end - access.extent.begin, " bytes");

@@ -12,12 +12,13 @@
 // as numbers (Site.h). The text of these lines is made later, without the lock, because it may need Python.
 namespace c10::openreg::sanitizer {
 
-enum class FindingKind { Race, Init, Memory, Leak };
+enum class FindingKind { Race, Init, Memory, Leak, Graph };
 
 // One access of the program to memory.
 struct Access {
-  // For leaks. Allocate: of memory. Make: of a handle (LeakCheck.h), whose report has no extent and no stream.
-  enum class Action { Read, Write, Free, Allocate, Make } action = Action::Read;
+  // For leaks. Allocate: of memory. Make: of a handle (LeakCheck.h), whose report has no extent and no stream. For
+  // graphs. Capture: a node that will use the memory. Replay: of a graph, without an extent.
+  enum class Action { Read, Write, Free, Allocate, Make, Capture, Replay } action = Action::Read;
   bool reads = true; // whether a write also reads
   Actor actor = kHost;
   uint64_t time = 0;

@@ -36,6 +36,12 @@ orSubscriber_t subscriber = nullptr;
 void take_stock(SessionState& fresh) {
   for (const auto& segment : device_allocator()->snapshot({0, 0}, false).segments) {
     size_t address = segment.address;
+    if (segment.owner_private_pool_id.first != 0) {
+      ShadowBlock& block = fresh.shadow.add(reinterpret_cast<const void*>(address), segment.total_size);
+      block.device = segment.device;
+      block.is_of_graph = true;
+      continue;
+    }
     for (const auto& each : segment.blocks) {
       if (each.active) {
         ShadowBlock& block = fresh.shadow.add(reinterpret_cast<const void*>(address), each.size);
@@ -100,7 +106,7 @@ void start(unsigned checks, bool raises) {
   watches_growth = (checks & kLeak) != 0;
   watch_ends_of_blocks(checks & kMemory);
   OPENREG_CHECK(orActivitySubscribe(&subscriber, observe, nullptr, kObserved));
-  if (checks & (kRace | kInit)) {
+  if (checks & (kRace | kInit | kGraph)) {
     watch_host_accesses(true);
   }
 }
@@ -139,6 +145,7 @@ void stop() {
     add_new_reports(found);
     session->shadow = {};
     session->clocks = {};
+    session->graphs = {};
     session->handles.clear();
   }
 }

@@ -14,13 +14,14 @@
 #include "simulator/sanitizer/GrowthCheck.h"
 #include "simulator/sanitizer/LeakCheck.h"
 #include "simulator/sanitizer/PinnedSources.h"
+#include "simulator/sanitizer/Replays.h"
 #include "simulator/sanitizer/Shadow.h"
 
 // The state of a session of the sanitizer, and the lock that guards the state. Session.cpp starts and stops sessions.
 // Observer.cpp and RedZoneWatch.cpp change the state when the device reports an activity.
 namespace c10::openreg::sanitizer {
 
-enum CheckFlag : unsigned { kRace = 1, kInit = 2, kMemory = 4, kLeak = 8 };
+enum CheckFlag : unsigned { kRace = 1, kInit = 2, kMemory = 4, kLeak = 8, kGraph = 16 };
 
 // A free of memory that another stream may use. The free is a race unless the block's stream waits for `user` before
 // the next allocation on the block's stream.
@@ -31,13 +32,14 @@ struct EarlyFree {
   Site allocated;
 };
 
-// A kernel that was launched and has not ended.
+// A kernel that was launched and has not ended, or the kernels of a replay.
 struct Launch {
-  Site site;
-  uint64_t order; // the number of the last allocation before the launch
+  Site site = 0;
+  uint64_t order = 0; // the number of the last allocation before the launch
+  size_t kernels = 0; // that have not ended
   // Copies of those blocks of the operands that have red zones; the copies have no `accesses`. They are copies because
   // a block may be freed before the kernel runs.
-  std::vector<ShadowBlock> blocks;
+  std::vector<ShadowBlock> blocks{};
 };
 
 struct SessionState {
@@ -53,6 +55,8 @@ struct SessionState {
   std::vector<EarlyFree> early_frees;
   PinnedSources pinned_sources;
   GrowthCheck growth;
+  Graphs graphs;
+  uint64_t writes = 0;                 // how often blocks were written so far
   std::map<uint64_t, Launch> launches; // the kernels that have not ended, by their correlation id
   uint64_t order = 0;                  // how many blocks and handles were made so far
   uint64_t last_leak = UINT64_MAX;     // the order of the last one that can be a leak: stop_raising() sets it

@@ -26,6 +26,8 @@ struct ShadowBlock {
   std::vector<Access> accesses;
   std::vector<Actor> users; // the streams that record_stream() was called with
   Bytes unwritten;          // the bytes that nobody has written since the allocation (the init check)
+  bool is_of_graph = false; // a segment of graphs (Replays.h)
+  uint64_t last_write = 0;  // SessionState::writes at the last write
   bool has_red_zone = false;
   // Whether the red zone can be checked: a kernel that was launched after the allocation has ended on the block's
   // stream, so the fill of the red zone, which was queued before it, has run.

@@ -1,3 +1,4 @@
+#include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 
 #include <set>
@@ -9,6 +10,7 @@
 #include "runtime/OpenRegFunctions.h"
 #include "simulator/RuntimeObserver.h"
 #include "simulator/sanitizer/HostAccess.h"
+#include "simulator/sanitizer/Replays.h"
 #include "simulator/sanitizer/Session.h"
 #include "simulator/sanitizer/SessionState.h"
 #include "simulator/sanitizer/Site.h"
@@ -171,6 +173,29 @@ void raise(size_t finding) {
   throw thrown;
 }
 
+// ---- numbers that a capture freezes (torch_openreg/simulator/_frozen.py)
+
+using c10::openreg::sanitizer::NumberSource;
+
+py::module_ frozen() {
+  return py::module_::import("torch_openreg.simulator._frozen");
+}
+
+void note_numbers(uintptr_t graph, Site site, const std::vector<double>& numbers) {
+  const py::gil_scoped_acquire gil;
+  frozen().attr("note")(graph, site, numbers);
+}
+
+std::vector<NumberSource::Changed> find_changed_numbers(uintptr_t graph) {
+  std::vector<NumberSource::Changed> changed;
+  const py::gil_scoped_acquire gil;
+  for (const auto& [what, site] :
+       frozen().attr("find_changed")(graph).cast<std::vector<std::pair<std::string, Site>>>()) {
+    changed.push_back({what, site});
+  }
+  return changed;
+}
+
 // The host is about to read the tensor in a way that is no operator. `name`: the name of the method. `exposes`: the
 // method gives the memory to code that may write it.
 void note_host_read(const at::Tensor& tensor, const std::string& name, bool exposes) {
@@ -184,6 +209,7 @@ void note_host_read(const at::Tensor& tensor, const std::string& name, bool expo
 void start(unsigned checks, bool raises) {
   c10::openreg::check_not_forked();
   c10::openreg::sanitizer::set_site_source({&take_line, &take_outer_line, &describe_line});
+  c10::openreg::sanitizer::set_number_source({&note_numbers, &find_changed_numbers});
   c10::openreg::sanitizer::set_raiser(&raise);
   c10::openreg::observe_runtime();
   c10::openreg::sanitizer::start(checks, raises);

@@ -17,6 +17,8 @@ Checks:
 - ``memory`` finds a kernel that writes past the end of a tensor's memory, or uses memory that was freed.
 - ``leak`` finds what was allocated while the sanitizer was on and still exists at its end. For a whole process it finds
   what the program cannot reach any more, and memory that grows from step to step (``mark``).
+- ``graph`` finds values that a replay of a graph does not see: a new input that nobody has copied into the captured
+  one, and a number or a 0-dim CPU tensor that had another value at the capture.
 
 ``OPENREG_SANITIZER=race,init`` enables checks for the whole process, and ``pytest --openreg-sanitize=race,init`` for
 each test. Findings that nothing has raised are printed when the process ends, and an exit status of 0 becomes 1. The
@@ -40,10 +42,11 @@ from typing import Any, Literal
 import torch
 
 from torch_openreg.simulator import _bindings as _C
+from torch_openreg.simulator import _frozen
 
 __all__ = ["Access", "Error", "Report", "Session", "disable", "enable", "mark"]
 
-_CHECKS = {"race": 1, "init": 2, "memory": 4, "leak": 8}
+_CHECKS = {"race": 1, "init": 2, "memory": 4, "leak": 8, "graph": 16}
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,8 @@ class Access:
 
     In a report of a leak, ``action`` is "allocates" for memory and "makes" for a handle, such as a stream. ``operator``
     is the allocator, or the function of the device library. ``stream`` is the device of the memory, or "the host" for
-    pinned memory; for a handle it is empty, and ``bytes`` is 0.
+    pinned memory; for a handle it is empty, and ``bytes`` is 0. In a report about a graph, ``action`` is "captures" for
+    what a node uses, and "replays" for the call that replays the graph.
     """
 
     operator: str
@@ -147,6 +151,7 @@ class Session:
     def _run(self) -> None:
         # Waits for all devices, and raises if queued work failed or a device is lost. If an interrupted session cannot
         # be resumed because of this, the end of the next session within it resumes it.
+        _frozen.forget()
         _C._sanitizer_start(sum(_CHECKS[check] for check in self.checks), self.mode == "raise")
         self._runs = True
         if self.checks & {"race", "init"}:
@@ -176,7 +181,7 @@ _sessions: list[Session] = []  # the last one runs
 def enable(*checks: str, mode: Literal["raise", "report"] = "raise") -> Session:
     """Enables the sanitizer until the end of a ``with`` block, or until ``disable()``.
 
-    ``checks`` are "race", "init", "memory" and "leak", as several arguments or joined by commas (default: "race"). In
+    ``checks`` are "race", "init", "memory", "leak" and "graph", as several arguments or joined by commas (default: "race"). In
     the mode "raise" (the default) each finding raises ``Error``, and the work with the finding does not run. Some
     findings are about actions that cannot raise. The next work of the thread that made the finding, or the end of the
     block, raises such a finding. That a tensor was freed too early is found when its stream allocates memory again. If
