@@ -1,15 +1,22 @@
 #include "graph/DeviceGraph.h"
 
+#include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cctype>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <utility>
 
+#include "runtime/OpenRegCaptureRegistry.h"
 #include "runtime/OpenRegGenerator.h"
 #include "runtime/OpenRegGraphsC10Utils.h"
+#include "runtime/OpenRegMutex.h"
+#include "runtime/OpenRegObserver.h"
+#include "runtime/OpenRegTorchVersion.h"
 #include "runtime/memory/OpenRegDeviceAllocator.h"
 
 namespace c10::openreg {
@@ -26,12 +33,20 @@ orStreamCaptureMode native_mode(at::GraphCaptureMode mode) {
   }
 }
 
+// The graphs that capture, by the number of the capture. The lock also guards their generators_. It is a leaf.
+ForkSafeMutex capturing_mutex;
+std::map<uint64_t, DeviceGraph*>& capturing() {
+  static auto* const all = new std::map<uint64_t, DeviceGraph*>(); // used while the process exits
+  return *all;
+}
+
 const bool graphs_registered = [] {
   std::string key = identity.device; // c10::DeviceTypeName() in upper case
   std::transform(key.begin(), key.end(), key.begin(), [](unsigned char c) { return std::toupper(c); });
   at::GraphImplRegistry()->Register(key, [](const at::GraphImplArgs& args) -> std::unique_ptr<at::GraphImplInterface> {
     return std::make_unique<DeviceGraph>(args);
   });
+  set_capture_registrar(&DeviceGraph::register_state);
   return true;
 }();
 
@@ -54,6 +69,8 @@ DeviceGraph::~DeviceGraph() {
   } catch (const std::exception& error) {
     TORCH_WARN("a graph could not be released: ", error.what());
   }
+  const std::lock_guard lock(capturing_mutex);
+  std::erase_if(capturing(), [this](const auto& each) { return each.second == this; });
 }
 
 // The messages of the calls are CUDA's: aten/src/ATen/cuda/CUDAGraph.cpp.
@@ -87,13 +104,30 @@ void DeviceGraph::capture_begin(at::MempoolId_t pool, at::GraphCaptureMode mode)
   stream_ = stream;
   pool_ = chosen;
   capture_ = capture;
+#if !OPENREG_TORCH_AT_LEAST(2, 14)
+  make_random_states();
+#endif
+  const std::lock_guard lock(capturing_mutex);
+  capturing()[capture] = this;
+}
+
+// CUDA keeps the seed and the offset of each generator of a capture in two blocks of the device, which programs see in
+// the statistics of the memory. Here a kernel asks the generator when it runs. As on CUDA, the blocks belong to the
+// default stream.
+void DeviceGraph::make_random_states() {
+  const c10::StreamGuard guard(getDefaultOpenRegStream(stream_.device_index()));
+  const UnsafeCalls unsafe;
+  const ObservedCalls calls(CallKind::Internal);
+  for (size_t i = 0; i < 2 * generators_.size(); ++i) {
+    random_states_.push_back(device_allocator()->allocate(sizeof(int64_t)));
+  }
 }
 
 void DeviceGraph::capture_end_pre() {
   TORCH_CHECK(capture_ != 0, "capture_end() called before capture_begin().");
   TORCH_CHECK(stream_ == getCurrentOpenRegStream(), "Capture must end on the same stream it began on.");
   if (const std::exception_ptr error = end_capture()) {
-    device_allocator()->release_pool(stream_.device_index(), std::exchange(pool_, {0, 0}));
+    release_pools();
     std::rethrow_exception(error);
   }
   size_t nodes = 0;
@@ -131,11 +165,18 @@ std::exception_ptr DeviceGraph::end_capture() {
     }
     error = std::current_exception();
   }
+  {
+    const std::lock_guard lock(capturing_mutex);
+    capturing().erase(capture_);
+  }
   device_allocator()->end_allocate_to_pool(stream_.device_index(), pool_);
   std::erase_if(generators_, [&](const at::Generator& each) {
     return !generator_of(each, stream_.device_index()).end_capture(capture_);
   });
   capture_ = 0;
+#if OPENREG_TORCH_AT_LEAST(2, 14)
+  make_random_states(); // only for the generators that have drawn
+#endif
   return error;
 }
 
@@ -177,10 +218,54 @@ void DeviceGraph::order_with_draws(Stream stream) const {
   }
 }
 
+void DeviceGraph::register_state(uint64_t capture, at::Generator state) {
+  const std::lock_guard lock(capturing_mutex);
+  const auto found = capturing().find(capture);
+  TORCH_CHECK(found != capturing().end(), "RNG op during graph capture but could not find the CUDAGraph object.");
+  found->second->generators_.push_back(std::move(state));
+}
+
 void DeviceGraph::register_generator_state(const at::Generator& generator) {
   // Keeps the state, also if the program gives its generator another one.
   const auto state = generator_of(generator, generator.device().index()).graphsafe_get_state();
   generators_.push_back(at::Generator(state));
+}
+
+DeviceGraph& DeviceGraph::currently_capturing() {
+  const uint64_t capture = capture_of(getCurrentOpenRegStream());
+  TORCH_CHECK(capture != 0, "The current stream is not currently capturing.");
+  const std::lock_guard lock(capturing_mutex);
+  const auto found = capturing().find(capture);
+  TORCH_CHECK(
+      found != capturing().end(),
+      "get_currently_capturing_graph() can be used only between capture_begin() and capture_end(). Did you use a "
+      "stream "
+      "without making it depend upon the original stream used for capture?");
+  return *found->second;
+}
+
+void DeviceGraph::retain_pool(at::MempoolId_t pool) {
+  TORCH_CHECK(capture_ != 0, "A graph can retain a pool only during its capture.");
+  if (pool != pool_ && std::find(retained_.begin(), retained_.end(), pool) == retained_.end()) {
+    device_allocator()->use_pool(stream_.device_index(), pool);
+    retained_.push_back(pool);
+  }
+}
+
+std::vector<at::MempoolId_t> DeviceGraph::pools() const {
+  std::vector<at::MempoolId_t> all{pool()};
+  all.insert(all.end(), retained_.begin(), retained_.end());
+  return all;
+}
+
+void DeviceGraph::release_pools() {
+  random_states_.clear();
+  for (const at::MempoolId_t each : std::exchange(retained_, {})) {
+    device_allocator()->release_pool(stream_.device_index(), each);
+  }
+  if (pool_ != at::MempoolId_t(0, 0)) {
+    device_allocator()->release_pool(stream_.device_index(), std::exchange(pool_, {0, 0}));
+  }
 }
 
 void DeviceGraph::release_graph() {
@@ -196,9 +281,7 @@ void DeviceGraph::reset() {
   if (exec_ != nullptr) {
     OPENREG_CHECK(orGraphExecDestroy(std::exchange(exec_, nullptr)));
   }
-  if (pool_ != at::MempoolId_t(0, 0)) {
-    device_allocator()->release_pool(stream_.device_index(), std::exchange(pool_, {0, 0}));
-  }
+  release_pools();
 }
 
 at::MempoolId_t DeviceGraph::pool() const {

@@ -21,13 +21,16 @@
 //     comes from the graph's pool, which keeps the addresses as long as the graph lives.
 //   - A kernel that draws random numbers draws them when it runs. So each replay continues the sequence of its
 //     generator, as eager calls would. The graph orders its replays with all other uses of the generator. As on CUDA,
-//     the default generator of the device takes part, and those that register_generator_state() names.
+//     the default generator of the device takes part, and those that register_generator_state() names; since PyTorch
+//     2.14, all that draw.
 namespace c10::openreg {
 
 class OPENREG_API DeviceGraph final : public at::GraphImplInterface {
  public:
   explicit DeviceGraph(const at::GraphImplArgs& args) : keep_graph_(args.keep_graph) {}
   ~DeviceGraph() override;
+  DeviceGraph(const DeviceGraph&) = delete;
+  DeviceGraph& operator=(const DeviceGraph&) = delete;
 
   void capture_begin(at::MempoolId_t pool, at::GraphCaptureMode mode) override;
   void capture_end() override;
@@ -48,6 +51,13 @@ class OPENREG_API DeviceGraph final : public at::GraphImplInterface {
 
   // What torch.cuda.CUDAGraph has besides. A generator must be registered before the capture, and until reset().
   void register_generator_state(const at::Generator& generator);
+  // A kernel of this capture draws from a generator that is not registered. Registers the generator's state.
+  static void register_state(uint64_t capture, at::Generator state);
+  // The graph that captures on the current stream. Throws if there is none.
+  static DeviceGraph& currently_capturing();
+  // Until reset(), the pool does not give its memory back, as the graph's own pool.
+  void retain_pool(at::MempoolId_t pool);
+  std::vector<at::MempoolId_t> pools() const; // the graph's own pool first
   bool keeps_graph() const {
     return keep_graph_;
   }
@@ -65,13 +75,17 @@ class OPENREG_API DeviceGraph final : public at::GraphImplInterface {
   at::MempoolId_t pool_{0, 0};                               // {0, 0}: nothing is captured
   uint64_t capture_ = 0;                                     // the number of the running capture; 0: none runs
   std::vector<at::Generator> generators_;                    // after the capture, those from which its kernels draw
+  std::vector<c10::DataPtr> random_states_;                  // CUDA's seed and offset of each generator; never read
+  std::vector<at::MempoolId_t> retained_;                    // pools
   orGraph_t graph_ = nullptr;
   orGraphExec_t exec_ = nullptr;
 
   void check_captured(const char* call) const;
   void order_with_draws(Stream stream) const;
+  void make_random_states();
   std::exception_ptr end_capture();
   void release_graph();
+  void release_pools();
 };
 
 } // namespace c10::openreg

@@ -4,15 +4,18 @@
 #include <mutex>
 #include <vector>
 
+#include "runtime/OpenRegCaptureRegistry.h"
 #include "runtime/OpenRegGraphsC10Utils.h"
 #include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegRandomEngine.h"
+#include "runtime/OpenRegTorchVersion.h"
 
 namespace c10::openreg {
 namespace {
 
 EngineFactory make_engine = nullptr;
+CaptureRegistrar registrar = nullptr;
 
 void check_offset() {
   TORCH_CHECK(
@@ -103,13 +106,15 @@ void OpenRegGeneratorImpl::note_use(Stream stream) {
 
 // The nodes draw in the order of the capture, also on different streams.
 void OpenRegGeneratorImpl::capture_on(Stream stream, uint64_t capture, const std::function<bool()>& launch) {
-  const auto found = engine_->captures.find(capture);
-  TORCH_CHECK(
-      found != engine_->captures.end(),
-      "Attempt to increase offset for a ",
-      identity.name,
-      " generator not in capture mode. A captured kernel draws from the default generator of the device where the "
-      "capture began.");
+  auto found = engine_->captures.find(capture);
+  if (found == engine_->captures.end()) {
+    TORCH_CHECK(
+        OPENREG_TORCH_AT_LEAST(2, 14) && registrar,
+        "RNG op during graph capture but generator is not registered with the capturing graph. Call "
+        "graph.register_generator_state() before capture_begin().");
+    registrar(capture, at::Generator(graphsafe_get_state()));
+    found = engine_->captures.emplace(capture, SharedEngine::CapturedUse()).first;
+  }
   SharedEngine::CapturedUse& use = found->second;
   const orStream_t queue = OpenRegStream(stream).stream();
   if (use.last_use && use.stream != stream) {
@@ -152,6 +157,14 @@ std::unique_lock<std::mutex> OpenRegGeneratorImpl::wait_and_lock() const {
 }
 
 void OpenRegGeneratorImpl::set_current_seed(uint64_t seed) {
+  if (C10_UNLIKELY(capture_of(getCurrentOpenRegStream(device().index())) != 0)) {
+    TORCH_CHECK(
+        engine_->cpu.unsafeGetGeneratorImpl()->current_seed() == seed,
+        identity.name,
+        "GeneratorImpl::set_current_seed can be called during stream capture only if new seed is the same as the "
+        "original seed.");
+    return;
+  }
   const auto lock = wait_and_lock();
   engine_->cpu.set_current_seed(seed);
 }
@@ -240,6 +253,10 @@ OpenRegGeneratorImpl* OpenRegGeneratorImpl::clone_impl() const {
 
 c10::DeviceType OpenRegGeneratorImpl::device_type() {
   return identity.type;
+}
+
+void set_capture_registrar(CaptureRegistrar chosen) {
+  registrar = chosen;
 }
 
 void set_engine_factory(EngineFactory make) {

@@ -17,6 +17,7 @@ SOURCES = ("csrc", "third_party/openreg/csrc", "torch_openreg/csrc")
 
 # File and name of a lock -> why no thread waits while it holds the lock, and why a forked child does not wait for it.
 LOCKS = {
+    ("csrc/graph/DeviceGraph.cpp", "capturing_mutex"): ("a table, and the generators of a graph", "ForkSafeMutex"),
     ("csrc/profiler/ActivityRecorder.cpp", "mutex"): ("a list of threads' records", "ForkSafeMutex"),
     ("csrc/profiler/Utilization.cpp", "mutex"): ("a table", "of one call; _lazy_init() refuses"),
     ("csrc/simulator/dry/Clock.cpp", "clock_mutex"): ("numbers and tables", "ForkSafeMutex"),

@@ -286,14 +286,34 @@ def test_replays_continue_the_random_sequence_as_eager_calls_do() -> None:
     assert not torch.equal(replayed[0], replayed[1])
 
 
-def test_only_the_default_generator_of_the_device_takes_part_in_a_capture() -> None:
-    own = torch.Generator(DEVICE_0)
-    x = vector(0)
-    with refused("generator not in capture mode"):
-        x.uniform_(generator=own)
-    with refused("device during graph capture"):
+def test_another_generator_takes_part_in_a_capture_since_pytorch_2_14() -> None:
+    own, x = torch.Generator(DEVICE_0).manual_seed(4), vector(0, 0)
+    expected = [torch.rand(2, generator=own, device=DEVICE_0) for _ in range(2)]
+    own.manual_seed(4)
+    if torch.__version__ < "2.14":
+        with refused("RNG op during graph capture but generator is not registered with the capturing graph"):
+            x.uniform_(generator=own)
+        return
+    graph = captured(lambda: x.uniform_(generator=own))
+    for numbers in expected:
+        graph.replay()
+        assert torch.equal(x, numbers)
+
+
+def test_a_capture_allows_only_the_seed_that_the_generator_has() -> None:
+    x = vector(1)
+    openreg.manual_seed(1)
+
+    def compute() -> None:
         openreg.manual_seed(1)
-    assert torch.rand(2, generator=own, device=DEVICE_0).shape == (2,)
+        x.add_(1)
+
+    captured(compute).replay()
+    assert x.tolist() == [2]
+    with refused("can be called during stream capture only if new seed is the same as the original seed"):
+        openreg.manual_seed(2)
+    with refused("device during graph capture"):
+        openreg.get_rng_state()
 
 
 # ---- Refusals --------------------------------------------------------------------------------------------------------
@@ -306,6 +326,7 @@ REFUSED: dict[str, tuple[str, Callable[[torch.Tensor], object]]] = {
     "cpu": (PERMITTED, lambda x: x.cpu()),
     "nonzero": (PERMITTED, lambda x: x.nonzero()),
     "mask": (PERMITTED, lambda x: x[x > 0]),
+    "put through a mask": (PERMITTED, lambda x: x.index_put_((x > 1,), torch.ones(2, device=x.device))),
     "equal": (PERMITTED, lambda x: torch.equal(x, x + 1)),
     "unique": (PERMITTED, lambda x: torch.unique(x)),
     "pageable": (PERMITTED, lambda x: x.copy_(torch.ones(4), non_blocking=True)),
@@ -340,6 +361,7 @@ def gradient(compute: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -
 
 
 INDICES, BAGS = torch.tensor([0, 1, 1, 0, 1]).to(DEVICE_0), torch.tensor([0, 2, 5]).to(DEVICE_0)
+REPEATS = torch.tensor([0, 1, 2, 3]).to(DEVICE_0)
 LEGIT = torch.ops.aten._native_batch_norm_legit
 CAPTURED: dict[str, Callable[[torch.Tensor], object]] = {
     "flip": lambda x: x.flip(0),
@@ -370,6 +392,8 @@ CAPTURED: dict[str, Callable[[torch.Tensor], object]] = {
     "batch_norm": lambda x: torch.native_batch_norm(x, None, None, x[0].clone(), x[1].clone(), False, 0.1, 1e-5),
     "batch_norm, legit": lambda x: LEGIT(x, None, None, x[0].clone(), x[1].clone(), False, 0.1, 1e-5),
     "batch_norm, no statistics": lambda x: LEGIT.no_stats(x, None, None, True, 0.1, 1e-5),
+    "repeat_interleave": lambda x: x.repeat_interleave(REPEATS, 1, output_size=6),
+    "fill through a mask": lambda x: x.clone().index_put_((x > 3,), torch.tensor(0.5)),
     "another shape": lambda x: torch.add(x, 1, out=torch.empty(3, device=x.device)),
 }
 
@@ -383,6 +407,19 @@ def test_a_capture_takes(case: str) -> None:
         x.mul_(factor)
         graph.replay()
         torch.testing.assert_close(outputs[0], CAPTURED[case](x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_and_a_number_give_the_bits_of_the_cpu_queued_and_captured(dtype: torch.dtype) -> None:
+    on_cpu = torch.linspace(-3, 3, 512).to(dtype)
+    x, results = on_cpu.to(DEVICE_0), []
+
+    def compute(x: torch.Tensor) -> list[torch.Tensor]:
+        return [x / 8**0.5, x * 8**0.5, x + 8**0.5, x.clone().div_(8**0.5), x / torch.tensor(8**0.5)]
+
+    captured(lambda: results.extend(compute(x))).replay()
+    for expected, queued, replayed in zip(compute(on_cpu), compute(x), results, strict=True):
+        assert torch.equal(queued.cpu(), expected) and torch.equal(replayed.cpu(), expected)
 
 
 def test_a_call_with_wrong_operands_raises_its_error_and_the_capture_goes_on() -> None:

@@ -16,7 +16,6 @@ _no_conditional_nodes = refusal(
 
 class _CUDAGraph(_C._CUDAGraph):
     # torch.cond calls the first function in a capture.
-    get_currently_capturing_graph = staticmethod(_no_conditional_nodes)
     begin_capture_to_if_node = _no_conditional_nodes
     end_capture_to_conditional_node = _no_conditional_nodes
 

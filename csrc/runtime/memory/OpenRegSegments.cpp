@@ -3,6 +3,7 @@
 #include <openreg_activity.h>
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
 
 #include "runtime/OpenRegGraphsC10Utils.h"
@@ -55,7 +56,10 @@ bool DeviceCachingAllocator::alloc_block(AllocParams& params) {
   }
   void* address = nullptr;
   const ObservedCalls calls(CallKind::Internal); // the program does not know the segment
-  const UnsafeCalls unsafe;                      // as CUDA's allocator: a capture gets its segments
+  std::optional<UnsafeCalls> unsafe;
+  if (capture_of(params.stream) != 0) { // as CUDA's allocator: a capture gets its segments, and other streams get none
+    unsafe.emplace();
+  }
   const orError_t result = orMalloc(&address, params.alloc_size);
   if (result == orErrorMemoryAllocation) {
     return false;

@@ -40,6 +40,10 @@ void capture_begin(DeviceGraph& graph, std::optional<at::MempoolId_t> pool, cons
   graph.capture_begin(pool.value_or(at::MempoolId_t(0, 0)), capture_mode(mode));
 }
 
+DeviceGraph* currently_capturing() {
+  return &DeviceGraph::currently_capturing();
+}
+
 uintptr_t raw_graph(const DeviceGraph& graph) {
   TORCH_CHECK(
       graph.keeps_graph(),
@@ -80,7 +84,12 @@ void add_graph(py::module_& module) {
       .def("replay", wrap_pybind_function_no_gil(&DeviceGraph::replay))
       .def("reset", wrap_pybind_function_no_gil(&DeviceGraph::reset))
       .def("pool", wrap_pybind_function(&DeviceGraph::pool))
-      .def("pools", [](const DeviceGraph& graph) { return std::vector{graph.pool()}; })
+      .def("pools", wrap_pybind_function(&DeviceGraph::pools))
+      .def("_retain_pool", wrap_pybind_function(&DeviceGraph::retain_pool))
+      .def_static(
+          "get_currently_capturing_graph",
+          wrap_pybind_function(&currently_capturing),
+          py::return_value_policy::reference)
       .def("enable_debug_mode", wrap_pybind_function(&DeviceGraph::enable_debug_mode))
       .def("debug_dump", wrap_pybind_function_no_gil(&DeviceGraph::debug_dump), py::arg("debug_path"))
       .def("raw_cuda_graph", wrap_pybind_function(&raw_graph))
