@@ -34,13 +34,15 @@ C10_NOINLINE void cast_cpu_scalar(OperandInfo& operand, ScalarType dtype) {
 }
 
 // The same for a queued kernel, which may run after the tensor is gone or has another value. Nobody can change a Python
-// number.
+// number. The operand keeps the value before the cast too: kernels of half precision compute with that value.
 C10_NOINLINE void own_cpu_scalar(OperandInfo& operand, ScalarType dtype) {
   const Tensor& tensor = operand.tensor();
-  const bool stays = tensor.unsafeGetTensorImpl()->is_wrapped_number() && operand.current_dtype == dtype;
-  operand.tensor(c10::MaybeOwned<TensorBase>::owned(stays ? Tensor(tensor) : tensor.to(dtype, false, /*copy=*/true)));
-  operand.current_dtype = operand.target_dtype = dtype;
+  const bool is_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  operand.tensor(c10::MaybeOwned<TensorBase>::owned(is_number ? Tensor(tensor) : tensor.clone()));
   operand.data = operand.tensor_base().mutable_data_ptr();
+  if (operand.current_dtype != dtype) {
+    cast_cpu_scalar(operand, dtype);
+  }
 }
 
 } // namespace
