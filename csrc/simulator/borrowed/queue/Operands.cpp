@@ -118,7 +118,8 @@ bool QueuedOperands::add_list(const c10::List<T>& tensors, bool is_written) {
         return *each;
       }
     }();
-    if (!std::is_same_v<T, Tensor> && isIntegralType(tensor.scalar_type(), true) && tensor.element_size() == 1) {
+    if (!takes_masks && !std::is_same_v<T, Tensor> && isIntegralType(tensor.scalar_type(), true) &&
+        tensor.element_size() == 1) {
       return false; // one index is a mask: the number of elements that it chooses is not known
     }
     Tensor its_meta, its_cpu;

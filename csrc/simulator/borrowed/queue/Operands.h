@@ -16,6 +16,7 @@ class QueuedOperands {
   }
 
   torch::jit::Stack for_meta, for_kernel;
+  bool takes_masks = false; // a mask may be an index: the call has no result whose size the mask decides
 
   // Adds an argument to both stacks. Returns false if a call with such an argument is not queued.
   bool add(const c10::IValue& value, const c10::Argument& argument);

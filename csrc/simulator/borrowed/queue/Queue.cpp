@@ -51,6 +51,18 @@ struct QueuedCall {
   const c10::IValue* const values;
 };
 
+// Whether the call fills what one mask selects with a number of the host, as `x[mask] = 0.0` does. On CUDA this is
+// masked_fill_(), which does not wait, so a capture takes the call.
+bool fills_a_mask(const QueuedCall& call) {
+  if (call.op.operator_name().name != "aten::_index_put_impl_") {
+    return false;
+  }
+  const auto indices = call.values[1].toOptionalTensorList();
+  const Tensor& value = call.values[2].toTensor();
+  return indices.size() == 1 && indices.get(0).has_value() && value.is_cpu() && value.numel() == 1 &&
+         !call.values[3].toBool();
+}
+
 // Adds all arguments to the operands. `generator`: the generator from which the kernel draws, if there is one. Returns
 // false if a call with such an argument is not queued.
 bool add_operands(
@@ -168,6 +180,7 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
   run_backward_on_this_thread();
 
   QueuedOperands operands(count);
+  operands.takes_masks = is_captured && fills_a_mask(call);
   c10::openreg::OpenRegGeneratorImpl* generator = nullptr;
   if (!add_operands(call, rule, operands, generator)) {
     return false;
