@@ -1,0 +1,231 @@
+"""What a capture of CUDA takes, and what it refuses: questions with the answers of CUDA and PyTorch, and their sources.
+
+Each question is asked in a capture of its own, under the name cuda. An answer is "captured", or the name of CUDA's error
+or a part of PyTorch's message. ``end`` is the answer of the end of the capture, if the call itself gives no error.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import NamedTuple
+
+import pytest
+from cuda_builds import AS_CUDA
+from programs import Run
+
+pytestmark = AS_CUDA
+
+# Sources. GUIDE: CUDA C++ Programming Guide, "Creating a Graph Using Stream Capture". RUNTIME: CUDA Runtime API, the page
+# of the function or of cudaError_t. NOTES: PyTorch's docs/source/notes/cuda.rst, "CUDA Graphs". Others are PyTorch's files.
+GUIDE, RUNTIME, NOTES = "CUDA C++ Programming Guide, Stream Capture", "CUDA Runtime API", "PyTorch notes/cuda.rst"
+
+CUDA_TEXTS = {
+    "cudaErrorIllegalState": "the operation cannot be performed in the present state",
+    "cudaErrorStreamCaptureUnsupported": "operation not permitted when stream is capturing",
+    "cudaErrorStreamCaptureInvalidated": "operation failed due to a previous error during capture",
+    "cudaErrorStreamCaptureMerge": "operation would result in a merge of separate capture sequences",
+    "cudaErrorStreamCaptureUnjoined": "capturing stream has unjoined work",
+    "cudaErrorStreamCaptureIsolation": "dependency created on uncaptured work in another stream",
+    "cudaErrorStreamCaptureImplicit": "operation would make the legacy stream depend on a capturing blocking stream",
+    "cudaErrorCapturedEvent": "operation not permitted on an event last recorded in a capturing stream",
+}
+WAITS, CAPTURED = "cudaErrorStreamCaptureUnsupported", "captured"
+
+
+class Question(NamedTuple):
+    code: str  # statements
+    answer: str
+    source: str
+    end: str = ""
+
+
+QUESTIONS = [
+    # The host needs a number of the device.
+    Question("x.sum().item()", WAITS, NOTES),
+    Question("bool(x[0])", WAITS, NOTES),
+    Question("float(x[0])", WAITS, NOTES),
+    Question("x.tolist()", WAITS, NOTES),
+    Question("x.cpu()", WAITS, NOTES),
+    Question("repr(x)", WAITS, NOTES),
+    Question("torch.isnan(x).any() and 1", WAITS, NOTES),
+    Question("torch.equal(x, y)", WAITS, "aten/src/ATen/native/cuda/Equal.cpp: item()"),
+    Question("torch.testing.assert_close(x, x)", WAITS, NOTES),
+    Question("nn.utils.clip_grad_norm_([w], 1.0, error_if_nonfinite=True)", WAITS, "torch/nn/utils/clip_grad.py"),
+    Question("torch.linalg.inv(x.view(2, 2))", WAITS, "aten/src/ATen/native/LinearAlgebraUtils.h: item() of info"),
+    Question("torch.histc(x)", WAITS, "aten/src/ATen/native/cuda/SummaryOps.cu: min and max"),
+    Question("x[i[0]:i[1]]", WAITS, "torch.Tensor.__index__"),
+    # The shape of a result depends on numbers of the device.
+    Question("x.nonzero()", WAITS, "aten/src/ATen/native/cuda/Nonzero.cu"),
+    Question("torch.where(x > 0)", WAITS, "aten/src/ATen/native/cuda/Nonzero.cu"),
+    Question("x[x > 0]", WAITS, "aten/src/ATen/native/cuda/Nonzero.cu"),
+    Question("torch.masked_select(x, x > 0)", WAITS, "aten/src/ATen/native/cuda/Nonzero.cu"),
+    Question("torch.unique(x)", WAITS, "aten/src/ATen/native/cuda/Unique.cu"),
+    Question("torch.unique_consecutive(x)", WAITS, "aten/src/ATen/native/cuda/Unique.cu"),
+    Question("torch.bincount(i)", WAITS, "aten/src/ATen/native/cuda/SummaryOps.cu"),
+    Question("x.repeat_interleave(i)", WAITS, "aten/src/ATen/native/Repeat.cpp"),
+    Question("x.repeat_interleave(i, output_size=6)", CAPTURED, "aten/src/ATen/native/Repeat.cpp"),
+    Question("F.one_hot(i)", WAITS, "aten/src/ATen/native/Onehot.cpp"),
+    Question("F.one_hot(i, 4)", CAPTURED, "aten/src/ATen/native/Onehot.cpp: checks on the CPU only"),
+    Question("x.to_sparse()", WAITS, "aten/src/ATen/native/cuda/Nonzero.cu"),
+    # Copies.
+    Question("torch.tensor([1.0], device='cuda')", WAITS, "RUNTIME: cudaMemcpyAsync, pageable memory"),
+    Question("x.copy_(torch.ones(4))", WAITS, "RUNTIME: cudaMemcpyAsync, pageable memory"),
+    Question("x.copy_(torch.ones(4), non_blocking=True)", WAITS, "RUNTIME: cudaMemcpyAsync, pageable memory"),
+    Question("x.copy_(pinned)", WAITS, "aten/src/ATen/native/cuda/Copy.cu: waits for the stream"),
+    Question("x.copy_(pinned, non_blocking=True)", CAPTURED, "aten/src/ATen/native/cuda/Copy.cu"),
+    Question("pinned.copy_(x, non_blocking=True)", CAPTURED, "aten/src/ATen/native/cuda/Copy.cu"),
+    Question("x.copy_(y)", CAPTURED, GUIDE),
+    Question("x.zero_()", CAPTURED, GUIDE),
+    Question("x[x > 0] = 0.0", CAPTURED, "aten/src/ATen/native/TensorAdvancedIndexing.cpp: masked_fill"),
+    Question(
+        "x * torch.tensor(2.0)", CAPTURED, "aten/src/ATen/native/cuda/Loops.cuh: a scalar of the CPU is an argument"
+    ),
+    # The state of streams, events and the device.
+    Question("torch.cuda.synchronize()", WAITS, f"{GUIDE}: prohibited operations"),
+    Question("torch.cuda.current_stream().synchronize()", WAITS, f"{GUIDE}: prohibited operations"),
+    Question("torch.cuda.current_stream().query()", WAITS, f"{GUIDE}: prohibited operations"),
+    Question(
+        "torch.cuda.default_stream().query()", WAITS, f"{RUNTIME}: cudaThreadExchangeStreamCaptureMode, unsafe calls"
+    ),
+    Question("torch.cuda.current_stream().record_event().query()", "cudaErrorCapturedEvent", f"{RUNTIME}: cudaError_t"),
+    Question(
+        "torch.cuda.current_stream().record_event().synchronize()", "cudaErrorCapturedEvent", f"{RUNTIME}: cudaError_t"
+    ),
+    Question("before.query()", WAITS, f"{RUNTIME}: cudaThreadExchangeStreamCaptureMode, unsafe calls"),
+    Question("x.add_(1).record_stream(side)", CAPTURED, "c10/cuda/CUDACachingAllocator.cpp"),
+    # Other streams.
+    Question(
+        "side.wait_stream(torch.cuda.current_stream())\nwith torch.cuda.stream(side):\n    x.add_(1)\n"
+        "torch.cuda.current_stream().wait_stream(side)",
+        CAPTURED,
+        f"{GUIDE}: cross-stream dependencies",
+    ),
+    Question(
+        "side.wait_stream(torch.cuda.current_stream())\nwith torch.cuda.stream(side):\n    x.add_(1)",
+        CAPTURED,
+        f"{RUNTIME}: cudaError_t",
+        end="cudaErrorStreamCaptureUnjoined",
+    ),
+    Question(
+        "torch.cuda.current_stream().wait_event(outside)", "cudaErrorStreamCaptureIsolation", f"{RUNTIME}: cudaError_t"
+    ),
+    Question(
+        "torch.cuda.default_stream().wait_stream(torch.cuda.current_stream())",
+        "cudaErrorStreamCaptureImplicit",
+        f"{RUNTIME}: cudaError_t",
+    ),
+    Question("torch.cuda.CUDAGraph().capture_begin()", "cudaErrorIllegalState", f"{RUNTIME}: cudaStreamBeginCapture"),
+    Question("graph_of_others.replay()", CAPTURED, f"{RUNTIME}: cudaGraphLaunch, a child graph"),
+    # Memory.
+    Question("torch.empty(1 << 24, device='cuda')", CAPTURED, f"{NOTES}: a private pool"),
+    Question("in_thread(lambda: torch.empty(1 << 24, device='cuda'))", WAITS, f"{RUNTIME}: cudaMalloc is unsafe"),
+    Question("torch.cuda.empty_cache()", WAITS, f"{RUNTIME}: cudaFree is unsafe"),
+    Question("torch.cuda.memory_allocated()", CAPTURED, "c10/cuda/CUDACachingAllocator.cpp"),
+    # Random numbers.
+    Question("torch.rand(4, device='cuda')", CAPTURED, f"{NOTES}: philox"),
+    Question("F.dropout(x)", CAPTURED, f"{NOTES}: philox"),
+    Question("torch.bernoulli(x / 9)", CAPTURED, f"{NOTES}: philox"),
+    Question("torch.multinomial(x, 1)", CAPTURED, "aten/src/ATen/native/Distributions.cpp: _assert_async"),
+    Question("torch.cuda.manual_seed(99)", "only if new seed is the same", "aten/src/ATen/cuda/CUDAGeneratorImpl.cpp"),
+    # Training.
+    Question("F.mse_loss(x * w, y).backward()", CAPTURED, NOTES),
+    Question("F.cross_entropy(x.view(2, 2), i[:2])", CAPTURED, NOTES),
+    Question("nn.utils.clip_grad_norm_([w], 1.0)", CAPTURED, "torch/nn/utils/clip_grad.py"),
+    Question("capturable.step()", CAPTURED, "torch/optim/optimizer.py"),
+    Question("plain.step()", "param_groups' capturable is False", "torch/optim/optimizer.py"),
+    Question("scaler.step(sgd)", WAITS, "torch/amp/grad_scaler.py: item() of found_inf"),
+    Question("scaler.scale(x)", CAPTURED, "torch/amp/grad_scaler.py"),
+    Question("torch._assert_async(x.sum() > 0)", CAPTURED, "aten/src/ATen/native/cuda/TensorCompare.cu"),
+]
+
+START = """
+import json, sys, threading
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+def in_thread(call):
+    errors = []
+    def run():
+        try:
+            call()
+        except RuntimeError as error:
+            errors.append(error)
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+
+def start():
+    x, y = torch.tensor([1.0, 2, 3, 5], device="cuda"), torch.zeros(4, device="cuda")
+    i = torch.tensor([0, 1, 2, 3], device="cuda")
+    pinned = torch.ones(4).pin_memory()
+    w = torch.ones(4, device="cuda", requires_grad=True)
+    w.grad = torch.ones_like(w)
+    side = torch.cuda.Stream()
+    before, outside = torch.cuda.Event(), torch.cuda.Event()
+    before.record()
+    capturable = torch.optim.AdamW([w], capturable=True)
+    plain, sgd = torch.optim.AdamW([w]), torch.optim.SGD([w])
+    for optimizer in (capturable, plain):
+        optimizer.step()
+    scaler = torch.amp.GradScaler("cuda")
+    scaler.scale(x)
+    scaler.unscale_(sgd)
+    graph_of_others = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph_of_others):
+        y.add_(1)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        y.add_(1)
+        outside.record()
+    torch.empty(1 << 23, device="cuda")  # a free segment
+    return locals()
+
+def ask(code):
+    names = {**globals(), **start()}
+    graph, answers = torch.cuda.CUDAGraph(), []
+    with torch.cuda.stream(torch.cuda.Stream()):
+        graph.capture_begin()
+        try:
+            exec(code, names)
+        except Exception as error:
+            answers.append(str(error))
+        else:
+            answers.append("captured")
+        names.get("y", None)
+        try:
+            graph.capture_end()
+        except Exception as error:
+            answers.append(str(error))
+        else:
+            answers.append("")
+    torch.cuda.synchronize()
+    assert (names["x"].cpu() == torch.tensor([1.0, 2, 3, 5])).all(), "something ran in the capture"
+    return answers
+
+import warnings
+warnings.simplefilter("ignore")
+print(json.dumps([ask(code) for code in json.loads(sys.stdin.read())]))
+"""
+
+
+@pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
+def test_a_capture_answers_as_cuda_does(run_python: Run, mode: str) -> None:
+    codes = json.dumps([question.code for question in QUESTIONS])
+    program = START.replace("sys.stdin.read()", repr(codes))
+    result = run_python(textwrap.dedent(program), TORCH_OPENREG_AS="cuda", OPENREG_EXECUTION=mode, status=0)
+    wrong = []
+    for question, (answer, end) in zip(QUESTIONS, json.loads(result.stdout), strict=True):
+        expected = CUDA_TEXTS.get(question.answer, question.answer)
+        at_end = CUDA_TEXTS.get(question.end, question.end)
+        if expected not in answer or (at_end not in end if at_end else question.answer == CAPTURED and end != ""):
+            wrong.append(f"{question.code}: {answer!r}, and at the end {end!r}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_at_least_60_questions_have_a_source() -> None:
+    assert len({question.code for question in QUESTIONS}) >= 60
+    assert all(question.source for question in QUESTIONS)
