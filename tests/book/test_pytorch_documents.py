@@ -19,3 +19,26 @@ def test_each_row_leads_to_a_page_or_a_file_and_to_a_test() -> None:
             # docs/conf.py writes the page of the stubs
             assert path.exists() or page == "stub-operators.md", path
         assert f"def {test}(" in (ROOT / file).read_text(), test
+
+
+def tabs(page: str) -> set[str]:
+    return set(re.findall(r"^:::\{tab-item\} (.+)$", (ROOT / "docs" / "bring-up" / page).read_text(), re.MULTILINE))
+
+
+def test_pages_have_the_tabs_of_the_documents() -> None:
+    assert tabs("autoload.md") == {"Without autoload", "With autoload"}
+    assert tabs("operators.md") == {"C++", "Python"}
+
+
+def test_code_of_the_sources_has_line_numbers() -> None:
+    """The build of the book refuses an emphasised line that the code does not have."""
+    pages = {page.name: page.read_text() for page in (ROOT / "docs" / "bring-up").glob("*.md")}
+    blocks = {
+        name: re.findall(r"^```\{literalinclude\}.+\n((?::.+\n)+)", text, re.MULTILINE) for name, text in pages.items()
+    }
+    assert sum(map(len, blocks.values())) > 100
+    assert [name for name, found in blocks.items() if any(":linenos:" not in options for options in found)] == []
+    assert {name for name, found in blocks.items() if ":emphasize-lines:" in "".join(found)} == {
+        "autoload.md",
+        "operators.md",
+    }
