@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import compare, loading, page, report
+from . import compare, exclude, loading, page, report
 from .registry import BAD, LEVELS, all_checks, level_of
 from .runner import Record, Results, WorkerDied, ask_once, run, start_and_ask
 
@@ -26,7 +26,8 @@ def parser() -> argparse.ArgumentParser:
         description="Measures a PyTorch backend, level by level: "
         + ", ".join(f"{number} {name}" for number, name in enumerate(LEVELS))
         + ". The exit status is 1 if a check failed, crashed or hung; with --baseline, if a result became worse. "
-        "`compare FILE...` shows the results of several runs side by side.",
+        "`compare FILE...` shows the results of several runs side by side. `exclude FILE` writes the tests of PyTorch "
+        "that the backend is not ready for.",
     )
     add = made.add_argument
     add("--device", metavar="TYPE", type=device_type, help="the device type, such as npu, cuda or cpu")
@@ -192,6 +193,10 @@ OUTPUTS: dict[str, Callable[[dict[str, Any], list[Record]], str]] = {
 }
 
 
+# The commands beside a run. Each reads what --json wrote.
+COMMANDS: dict[str, Callable[[list[str]], int]] = {"compare": compare.main, "exclude": exclude.main}
+
+
 def _prepare_outputs(options: argparse.Namespace) -> None:
     """Makes the folders of the files that the run writes at its end. Raises OSError if a path cannot be written."""
     for name in OUTPUTS:
@@ -216,8 +221,8 @@ def print_chapter(name: str) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments[:1] == ["compare"]:
-        return compare.main(arguments[1:])
+    if arguments[:1] and arguments[0] in COMMANDS:
+        return COMMANDS[arguments[0]](arguments[1:])
     options = parser().parse_args(arguments)
     if options.chapter:
         return print_chapter(options.chapter)
