@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from test_kit import record
-from torch_conformance import page, report
+from torch_conformance import abilities, page, report
 from torch_conformance.__main__ import main
 from torch_conformance.forms import forms
 from torch_conformance.kit import accepted, pending, raises, refused, same
@@ -95,6 +95,7 @@ def test_the_report_ends_with_the_operators_that_checks_wait_for() -> None:
 def test_pytorchs_file_says_which_forms_of_an_operator_a_backend_writes() -> None:
     assert forms("aten::add_.Tensor")[0] == ["add.out (structured)"]
     assert forms("aten::convolution_overrideable")[0] == ["convolution_overrideable"]
+    assert forms("aten::_thnn_fused_lstm_cell")[0] == ["_thnn_fused_lstm_cell"]  # of CUDA and MPS, but not of the CPU
     assert forms("acme::add") == ([], [])
 
 
@@ -249,6 +250,17 @@ print(_missing("autoload", "cpu"))
     assert python(code, tmp_path) == f"started started\n{missing}\n"
     facts = {"device": "npu", "import": "young:start"}
     assert 'loading.use("young:start")' in report.script("tensors/copies/there_and_back", facts, "It works.")
+
+
+def test_a_device_that_does_not_pin_has_no_host_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch 2.13 crashes in torch.accelerator.empty_host_cache() if the backend has no host allocator."""
+    monkeypatch.setattr(abilities, "accelerator", lambda device: None)
+    monkeypatch.setattr(torch.accelerator, "empty_host_cache", lambda: None, raising=False)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
+    with pytest.raises(NotOffered, match=re.escape("pin_memory() gives a tensor that is not pinned")):
+        abilities.ABILITIES["host_cache"]("cpu")
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda self: True)
+    abilities.ABILITIES["host_cache"]("cpu")
 
 
 def test_a_device_without_a_profiler_does_not_offer_it() -> None:

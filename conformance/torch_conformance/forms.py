@@ -43,7 +43,8 @@ def forms(operator: str) -> tuple[list[str], list[str]]:
         # A composite kernel that needs a kernel of the device, such as convolution_overrideable, is written, too.
         if "structured_delegate:" in block or (composite and name != exact):
             derived.append(name)
-        elif composite or "CPU" in block.split("\n  dispatch:")[1]:  # not the forms of a single device in PyTorch
+        # Other forms that a single device in PyTorch has are nobody else's.
+        elif composite or name == exact or "CPU" in block.split("\n  dispatch:")[1]:
             write.append(f"{name} (structured)" if "structured: True" in block else name)
         if generated := re.search(r"\n  autogen: (.*)", block):
             derived += generated[1].split(", ")

@@ -34,6 +34,7 @@ const at::AcceleratorHooksInterface& hooks(const char* device) {
 }
 
 int64_t copied(const c10::Allocator* allocator, int64_t to, int64_t from, int64_t bytes) {
+  TORCH_CHECK(allocator != nullptr, "no allocator is registered");
   allocator->copy_data(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), static_cast<size_t>(bytes));
   return bytes;
 }

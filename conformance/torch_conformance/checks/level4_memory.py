@@ -573,7 +573,7 @@ def pinned_memory_waits_for_its_copy(device):
     equal((y.min().item(), y.max().item(), z[0].item()), (1.0, 1.0, 2.0))
 
 
-@pinned.check()
+@pinned.check("host_cache")
 def pinned_memory_is_cached(device):
     """If a pinned tensor is destroyed and a pinned tensor of the same size is made, the address is the same."""
     x = torch.empty(3 << 20, dtype=torch.uint8, pin_memory=True)
@@ -582,7 +582,7 @@ def pinned_memory_is_cached(device):
     equal(torch.empty(3 << 20, dtype=torch.uint8, pin_memory=True).data_ptr(), address)
 
 
-@pinned.check("events")
+@pinned.check("host_cache", "events")
 def pinned_memory_comes_back_after_its_copy(device):
     """Pinned memory that a non_blocking copy used is reused after the copy."""
     x = torch.ones(5 << 20, dtype=torch.uint8).pin_memory()
