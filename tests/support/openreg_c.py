@@ -176,9 +176,9 @@ def library_path() -> Path:
         return Path(chosen)
     spec = importlib.util.find_spec("torch_openreg")
     for folder in spec.submodule_search_locations or () if spec else ():
-        path = Path(folder, "lib", "libopenreg.so")
-        if path.exists():
-            return path
+        for name in ("libopenreg.so", "libopenreg_sim.so"):  # cmake/DeviceLibrary.cmake
+            if (path := Path(folder, "lib", name)).exists():
+                return path
     raise FileNotFoundError("libopenreg.so: install the package, or set OPENREG_LIBRARY to the library's path")
 
 
