@@ -63,7 +63,7 @@ def _without_marks(text: str) -> str:
 
 
 def _pages(name: str, folder: Path, command: str) -> dict[str, str]:
-    """The Markdown files of ``folder``, which only a new backend has: a dict from file name to text.
+    """The files of ``folder``, which only a new backend has: a dict from the file's place to its text.
 
     ``{{word}}`` in a file is replaced by ``values[word]``.
     """
@@ -82,9 +82,14 @@ def _pages(name: str, folder: Path, command: str) -> dict[str, str]:
         "command": command,
     }
     return {
-        path.name: re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], path.read_text())
-        for path in sorted(folder.glob("*.md"))
+        _place(path): re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], path.read_text())
+        for path in sorted(folder.iterdir())
     }
+
+
+def _place(page: Path) -> str:
+    """Where a new backend has a page: the workflow is where GitHub looks for it."""
+    return page.name if page.suffix == ".md" else f".github/workflows/{page.name}"
 
 
 def upstream_version() -> str:

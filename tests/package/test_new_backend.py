@@ -14,6 +14,7 @@ from pathlib import Path
 
 import programs
 import pytest
+import yaml
 from environments import Environment
 from programs import Done
 
@@ -113,6 +114,31 @@ def test_the_paths_that_its_pages_name_are_there(project: tuple[str, Path]) -> N
     for page in ("README.md", "CONTRIBUTING.md"):
         paths = re.findall(rf"`((?:csrc|tests|third_party|torch_{name})(?:/[\w.]+)*)`", (folder / page).read_text())
         assert len(paths) >= 5 and [path for path in paths if not (folder / path).exists()] == []
+
+
+def test_pytorchs_relay_starts_its_workflow_and_hears_the_result(project: tuple[str, Path], tmp_path: Path) -> None:
+    name, folder = project
+    text = (folder / ".github/workflows/pytorch_ci.yml").read_text()
+    workflow = yaml.safe_load(text)
+    assert workflow[True]["repository_dispatch"] == {"types": ["pull_request", "push"]}  # YAML reads "on" as true
+    begin, test, end = (workflow["jobs"][job] for job in ("begin", "test", "end"))
+    # A pull request's code runs in `test` only, which may not ask for a token.
+    assert (workflow["permissions"], test["permissions"]) == ({}, {"contents": "read"})
+    assert begin["permissions"] == end["permissions"] == {"id-token": "write"}
+    assert [[*step] for step in (*begin["steps"], *end["steps"])] == [["uses", "continue-on-error", "with"]] * 2
+    assert [job["steps"][0]["with"]["status"] for job in (begin, end)] == ["in_progress", "completed"]
+    assert {job["steps"][0]["with"]["job-name"] for job in (begin, end)} == {"test"}
+    assert test["timeout-minutes"] < 180
+    commands = "\n".join(step.get("run", "") for step in test["steps"])
+    option = f"{naming.words(name)[2]}_DEVICE_LIBRARY"
+    assert f"-D{option}=" in commands and f"set({option} " in (folder / "cmake/DeviceLibrary.cmake").read_text()
+    assert f"--device {name} " in commands and test["env"]["PYTORCH_TESTING_DEVICE_ONLY_FOR"] == name
+    assert "${{" not in commands  # what an event says is no part of a command
+    results = "<testsuites><testcase/><testcase><failure/></testcase><testcase><skipped/></testcase></testsuites>"
+    (tmp_path / "kit.xml").write_text(results)
+    (count,) = re.findall(r"<<'END' [^\n]*\n(.*)^END$", commands, re.MULTILINE | re.DOTALL)
+    counted = programs.run(sys.executable, "-c", count, cwd=tmp_path, status=0).stdout
+    assert counted == 'results={"passed": 1, "failed": 1, "skipped": 1, "total": 3}\n'
 
 
 def test_formatting_needs_no_build(project: tuple[str, Path]) -> None:
@@ -253,7 +279,7 @@ def folder_rows(chapter: str) -> list[tuple[list[str], str]]:
 
 def test_the_chapter_says_of_every_file_what_to_do_with_it() -> None:
     named = {path for paths, _ in folder_rows(CHAPTER.read_text()) for path in paths}
-    there = {*parts.files(ROOT), *(path.name for path in (ROOT / "new_backend" / "texts").glob("*.md"))}
+    there = {*parts.files(ROOT), *map(writing._place, (ROOT / "new_backend" / "texts").iterdir())}
     folders = {str(folder) for file in there for folder in Path(file).parents}
     assert sorted(named - there - folders) == []
     named |= {str(Path(path).with_suffix(".h")) for path in named if path.endswith(".cpp")}  # a source with its header
