@@ -195,14 +195,11 @@ def operators_refuse_a_second_device(device):
     usable(device)
 
 
-@dispatch.check()
+@dispatch.check("complex64")
 def lazily_conjugated_operands(device):
     """Operators on x.conj() and on a lazily negated tensor give the CPU's values."""
-    try:
-        x = torch.tensor([1 + 2j, 3 - 1j]).to(device)
-    except (RuntimeError, TypeError) as error:
-        raise NotOffered(f"complex64: {error}") from error
     host = torch.tensor([1 + 2j, 3 - 1j])
+    x = host.to(device)
     same(x.conj() * x, host.conj() * host)
     same(x.clone().conj_physical_(), host.clone().conj_physical_())
     same(x.conj().imag + 1, host.conj().imag + 1)
