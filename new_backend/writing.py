@@ -63,7 +63,7 @@ def _without_marks(text: str) -> str:
 
 
 def _pages(name: str, folder: Path, command: str) -> dict[str, str]:
-    """The files of ``folder``, which only a new backend has: a dict from the file's place to its text.
+    """The files of ``folder``, which only a new backend has: a dict from path to text.
 
     ``{{word}}`` in a file is replaced by ``values[word]``.
     """
@@ -82,14 +82,10 @@ def _pages(name: str, folder: Path, command: str) -> dict[str, str]:
         "command": command,
     }
     return {
-        _place(path): re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], path.read_text())
-        for path in sorted(folder.iterdir())
+        path.relative_to(folder).as_posix(): re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], path.read_text())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
     }
-
-
-def _place(page: Path) -> str:
-    """Where a new backend has a page: the workflow is where GitHub looks for it."""
-    return page.name if page.suffix == ".md" else f".github/workflows/{page.name}"
 
 
 def upstream_version() -> str:

@@ -361,7 +361,8 @@ def is_known(code: str, page: Path) -> bool:
     if "/" in code or (ROOT / code).is_file():
         torch_folder = Path(torch.__file__).parent
         return any(
-            (base / code).exists() for base in (ROOT, page.parent, torch_folder / "include", torch_folder.parent)
+            (base / code).exists()
+            for base in (ROOT, ROOT / "new_backend/texts", page.parent, torch_folder / "include", torch_folder.parent)
         )
     if re.search(r"\.(py|cpp|h|md|so|yaml|toml)$", code):
         return code.endswith(".so") or any(ROOT.rglob(code))
