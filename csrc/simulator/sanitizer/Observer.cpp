@@ -364,7 +364,7 @@ void allocate(const orActivity& activity) {
   block.site = site;
   block.order = is_internal_call() ? 0 : ++session->order; // what the runtime keeps is no leak
   block.has_red_zone = has_red_zone;
-  if (session->checks & kLeak) {
+  if ((session->checks & kLeak) && block.order != 0) {
     session->growth.enter(outer);
     session->growth.note_allocation(block);
   }
