@@ -140,13 +140,19 @@ def ddp_captured_has_the_bits_of_ddp() -> None:
         graph = torch.accelerator.Graph()
         torch.accelerator.synchronize()
         with stream:
-            model = DistributedDataParallel(make_model())
-            optimizer = torch.optim.AdamW(model.parameters(), capturable=True)
+            layers = [make_model(), nn.Dropout(0.3), nn.Linear(4, 4).to(device())]
+            model = DistributedDataParallel(nn.Sequential(*layers))
+            torch.manual_seed(3 + rank())  # each rank drops other elements
+            optimizer = torch.optim.AdamW(model.parameters(), fused=True, capturable=True)
+            scaler = torch.amp.GradScaler(device().type, init_scale=2.0**8)
 
             def step() -> None:
                 optimizer.zero_grad()
-                functional.mse_loss(model(x), y).backward()
-                optimizer.step()
+                with torch.autocast(device().type, torch.float16, cache_enabled=False):
+                    result = model(x)
+                scaler.scale(functional.mse_loss(result.float(), y)).backward()
+                scaler.step(optimizer)
+                scaler.update()
 
             for number, (new_x, new_y) in enumerate(batches(16)):
                 x.copy_(mine(new_x))
