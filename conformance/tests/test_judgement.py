@@ -263,6 +263,22 @@ def test_a_device_that_does_not_pin_has_no_host_cache(monkeypatch: pytest.Monkey
     abilities.ABILITIES["host_cache"]("cpu")
 
 
+def test_a_device_without_a_dtype_for_autocast_does_not_offer_it() -> None:
+    code = """
+import torch, types
+torch.utils.rename_privateuse1_backend("foo")
+module = types.ModuleType("foo")
+module.get_amp_supported_dtype = lambda: []
+torch._register_device_module("foo", module)
+from torch_conformance import abilities
+print(abilities._missing("amp", "foo"))
+module.get_amp_supported_dtype = lambda: [torch.float16]
+abilities._missing.cache_clear()
+print(abilities._missing("amp", "foo"))
+"""
+    assert python(code) == "amp: NotOffered: the device does not support autocast in torch.float16\nNone\n"
+
+
 def test_a_device_without_a_profiler_does_not_offer_it() -> None:
     code = """
 import torch, types

@@ -221,9 +221,13 @@ def history(device: str) -> None:
 
 @ability
 def amp(device: str) -> None:
-    _must(torch.amp.is_autocast_available(torch.device(device).type), "autocast is not available")
-    with torch.autocast(torch.device(device).type):
-        pass
+    type = torch.device(device).type
+    _must(torch.amp.is_autocast_available(type), "autocast is not available")
+    # PyTorch warns, and computes in float32, if the device's module does not name the dtype.
+    with torch.autocast(type):
+        _must(
+            torch.is_autocast_enabled(type), f"the device does not support autocast in {torch.get_autocast_dtype(type)}"
+        )
 
 
 def profiler_activity(device: str) -> Any:
