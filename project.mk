@@ -82,7 +82,7 @@ release-check:
 
 # What changes for a backend in the next PyTorch, and which sources do not compile with it: writes tables into
 # docs/next-pytorch.md. PYTORCH is a checkout of PyTorch, or an unpacked wheel, and is optional. The wheels of the
-# supported releases are downloaded. On two processors the compiler takes half an hour.
+# supported releases are downloaded. On two processors the compiler takes ten minutes.
 next: $(VENV)/.torch
 	$(BIN)/python release/next_pytorch.py $(if $(PYTORCH),--pytorch $(PYTORCH))
 

@@ -134,6 +134,26 @@ def test_the_first_error_of_a_source_names_its_line_and_what_the_header_lacks(to
     assert tool.verdict("3", 1, tool.refused(steps[:1]), {}) == "With PyTorch 3 all 1 sources compile."
 
 
+def test_sources_that_are_compiled_as_one_are_tried_alone_if_one_of_them_fails(tool: Any, tmp_path: Path) -> None:
+    """Two definitions of one name fail only together, and then the error is that of the second."""
+    write(tmp_path, {"Good.cpp": "static int number;\n", "Bad.cpp": "gone();\n", "Same.cpp": "static long number;\n"})
+
+    def step(*names: str) -> dict[str, str]:
+        unity = write(tmp_path, {f"{'_'.join(names)}.cxx": "".join(f'#include "{tmp_path}/{n}.cpp"\n' for n in names)})
+        file = f"{unity}/{'_'.join(names)}.cxx"
+        return {"directory": str(tmp_path), "file": file, "command": f"c++ -o no.o -c {file}"}
+
+    ((place, _), files), *others = tool.refused([step("Good", "Bad")]).items()
+    assert (place, files, others) == (f"{tmp_path}/Bad.cpp:1", [f"{tmp_path}/Bad.cpp"], [])
+    assert [each["file"] for each in tool.one_by_one(step("Good", "Bad"))] == [
+        f"{tmp_path}/Good.cpp",
+        f"{tmp_path}/Bad.cpp",
+    ]
+    ((place, _), files), *others = tool.refused([step("Good", "Same")]).items()
+    assert (place, files, others) == (f"{tmp_path}/Same.cpp:1", [f"{tmp_path}/Good_Same.cxx"], [])
+    assert tool.refused([step("Good"), step("Same")]) == {}
+
+
 def test_a_checkout_becomes_the_wheel_that_would_be_built_from_it(tool: Any, tmp_path: Path) -> None:
     """torchgen makes the headers of the operators. Files that a build makes otherwise are those of the older wheel."""
     torchgen = Path(importlib.util.find_spec("torchgen").origin).parent  # type: ignore[union-attr,arg-type]
