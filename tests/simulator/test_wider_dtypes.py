@@ -93,6 +93,42 @@ def test_out_is_resized_and_written_and_an_operator_in_place_returns_its_tensor(
         assert mask.abs_() is mask and torch.abs(mask, out=torch.empty_like(mask)).tolist() == [True, False]
 
 
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    parts = zip(comparable(a.detach()), comparable(b.detach()), strict=True)
+    return a.dtype is b.dtype and all(torch.equal(x, y) for x, y in parts)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex32, torch.complex64, torch.complex128])
+def test_nansum_and_nanmean_take_a_complex_number_as_zero_if_one_of_its_parts_is_nan(dtype: torch.dtype) -> None:
+    nan = float("nan")
+    x = torch.tensor([[1 + 2j, complex(nan, 1)], [complex(3, nan), 4 - 1j]]).to(dtype)
+    on_device = x.to(DEVICE).requires_grad_()
+    wide = x.to(WIDE.get(dtype, dtype))
+    numbers = torch.where(wide.isnan(), 0, wide)
+    for dim in (None, 0, [0, 1], []):
+        for keepdim in (False, True):
+            expected = numbers.sum(dim, keepdim)
+            actual = on_device.nansum(dim, keepdim)
+            assert actual.dtype is dtype and same(actual, expected.to(dtype))
+            out = torch.empty(0, dtype=dtype, device=DEVICE)
+            assert torch.nansum(x.to(DEVICE), dim, keepdim, out=out) is out and same(out, actual)
+            mean = expected.to(dtype).to(wide.dtype) / x.isnan().logical_not().sum(dim, keepdim)
+            assert same(on_device.nanmean(dim, keepdim), mean.to(dtype))
+    (gradient,) = torch.autograd.grad(on_device.nansum(), on_device, torch.ones((), dtype=dtype, device=DEVICE))
+    assert same(gradient, torch.tensor([[1, 0], [0, 1]]).to(dtype))
+
+
+def test_nansum_of_other_numbers_in_a_complex_dtype_and_the_reverse() -> None:
+    x = torch.tensor([1.5, float("nan"), 2.0], device=DEVICE)
+    assert x.nansum(dtype=torch.complex64).item() == 3.5 + 0j
+    out = torch.empty((), dtype=torch.complex128, device=DEVICE)
+    assert torch.nansum(x, (), out=out).item() == 3.5 + 0j
+    with pytest.warns(UserWarning, match="Casting complex values to real discards the imaginary part"):
+        assert x.to(torch.complex64).nansum(dtype=torch.float32).item() == 3.5
+    with pytest.raises(RuntimeError, match="Expected out tensor to have device openreg:0, but got cpu instead"):
+        torch.nansum(x, (), out=torch.empty((), dtype=torch.complex64))
+
+
 def test_other_dtypes_are_refused_in_the_cpus_words() -> None:
     with pytest.raises(NotImplementedError, match=re.escape("\"avg_pool3d_out_frame\" not implemented for 'Int'")):
         torch.nn.functional.avg_pool3d(torch.ones(1, 1, 2, 2, 2, dtype=torch.int32, device=DEVICE), 2)

@@ -77,6 +77,7 @@ OTHERS = [
     *(("histc", dtype) for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)),
     *(("torch.ops.aten._flash_attention_forward", dtype) for dtype in (half, bfloat16)),
     *(("torch.ops.aten._efficient_attention_forward", dtype) for dtype in (half, bfloat16, torch.float32)),
+    *((name, dtype) for name in ("nansum", "nanmean") for dtype in (chalf, torch.complex64, torch.complex128)),
 ]
 
 

@@ -1,6 +1,7 @@
 #include <ATen/native/transformers/attention.h>
 #include <ATen/ops/_native_batch_norm_legit_ops.h>
 #include <ATen/ops/abs_ops.h>
+#include <ATen/ops/nansum_ops.h>
 #include <ATen/ops/native_batch_norm_ops.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
@@ -11,6 +12,7 @@
 #include "simulator/borrowed/routes/Convolution.h"
 #include "simulator/borrowed/routes/Normalization.h"
 #include "simulator/borrowed/routes/Route.h"
+#include "simulator/borrowed/routes/Sum.h"
 
 // Operators and stubs for which a backend registers its own kernel in place of PyTorch's default. Most of these kernels
 // call the CPU's kernels.
@@ -44,6 +46,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 // kernel also serves as its derivative (CompositeImplicitAutograd) would need a kernel for AutogradPrivateUse1 too.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("abs", routed(torch::CppFunction(&Named<at::_ops::abs, &abs>::call), "override"));
+}
+
+// The CPU's kernel refuses complex numbers (Sum.h).
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("nansum", routed(torch::CppFunction(&NanSum<at::_ops::nansum>::call), "override"));
+  m.impl("nansum.out", routed(torch::CppFunction(&NanSum<at::_ops::nansum_out>::call), "override"));
 }
 
 // The position that each column of `indices` has in a contiguous tensor of `size`. The composite check of a sparse

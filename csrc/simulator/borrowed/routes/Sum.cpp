@@ -47,4 +47,9 @@ Tensor sum_in_parts(const Tensor& self, OptionalIntArrayRef dims, bool keepdim, 
   return sum.view(sizes);
 }
 
+Tensor without_nan(const Tensor& self, ScalarType dtype) {
+  const Tensor numbers = self.to(dtype == kComplexHalf ? kComplexFloat : dtype);
+  return numbers.masked_fill(numbers.isnan(), 0);
+}
+
 } // namespace at::openreg
