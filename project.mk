@@ -96,13 +96,14 @@ first-day: install
 
 # Because torch is named, pip refuses to replace it. timm has a folder of its own, with the torchvision that it needs: in
 # pip's index torchvision is built for CUDA, and transformers does not work with a torchvision whose operators are
-# missing. Version 0.28 is that of PyTorch 2.13.
-TORCHVISION = 0.$(shell expr $(word 2,$(subst ., ,$(TORCH))) + 15).*
+# missing. Version 0.28 is that of PyTorch 2.13. The newest version up to that of this PyTorch is taken, because there was
+# no 0.30 yet when PyTorch 2.15 came, and 0.29.2 works with it.
+TORCHVISION = <0.$(shell expr $(word 2,$(subst ., ,$(TORCH))) + 16)
 # Triton has a folder of its own too: beside torch, torch and other libraries would find it in all tests.
 TRITON = 3.7.1
 $(VENV)/.integrations: $(VENV)/.installed
 	$(BIN)/python -m pip install -r requirements/integrations.txt torch==$(TORCH)
-	$(BIN)/python -m pip install --no-deps --upgrade --target $(VENV)/timm timm==1.0.28 torchvision==$(TORCHVISION)
+	$(BIN)/python -m pip install --no-deps --upgrade --target $(VENV)/timm timm==1.0.28 "torchvision$(TORCHVISION)"
 	$(BIN)/python -m pip install --no-deps --upgrade --target $(VENV)/triton triton==$(TRITON)
 	touch $@
 
