@@ -1,26 +1,28 @@
 """TORCH_OPENREG_AS=cuda in a build of PyTorch with CUDA, without a GPU.
 
 TEST_CUDA_BUILD names a Python that has such a PyTorch and this package. If the tests themselves run in such a PyTorch,
-that is the one. Otherwise the tests are skipped:
+the programs run there, in an environment in which this package is not editable: an editable package is found by a .pth
+file, which Python does not read with -S. Otherwise the tests are skipped:
 
     TEST_CUDA_BUILD=/tmp/with_cuda/bin/python pytest tests/cuda/test_cuda_build.py
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
-import sys
+from functools import partial
 from pathlib import Path
 
 import programs
 import pytest
-from programs import Done
+from environments import Environment
+from programs import Done, Run
 
-PYTHON = os.environ.get("TEST_CUDA_BUILD") or (sys.executable if programs.HAS_CUDA else "")
+GIVEN = os.environ.get("TEST_CUDA_BUILD")
 pytestmark = pytest.mark.skipif(
-    not PYTHON, reason="set TEST_CUDA_BUILD to a Python that has a build of PyTorch with CUDA and torch_openreg"
+    not GIVEN and not programs.HAS_CUDA,
+    reason="set TEST_CUDA_BUILD to a Python that has a build of PyTorch with CUDA and torch_openreg",
 )
 USE = "x = torch.ones(2, device='cuda'); print(x + x, torch.cuda.is_available(), torch.version.cuda)"
 USED = "tensor([2., 2.], device='cuda:0') True None\n"
@@ -31,9 +33,18 @@ LATE = (
 )
 
 
-def python(folder: Path, *arguments: str, **variables: str) -> Done:
+def run(interpreter: Path, folder: Path, *arguments: str, **variables: str) -> Done:
     settings = {"TORCH_OPENREG_AS": "cuda", "KINETO_LOG_LEVEL": None, **variables}
-    return programs.run(PYTHON, *arguments, cwd=folder, clean=True, new_interpreter=True, **settings)
+    return programs.run(interpreter, *arguments, cwd=folder, clean=True, new_interpreter=True, **settings)
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    if GIVEN:
+        return partial(run, Path(GIVEN))
+    environment = Environment(tmp_path_factory.mktemp("installed") / "environment")
+    environment.install()
+    return partial(run, environment.python)
 
 
 def output(result: Done) -> str:
@@ -41,22 +52,16 @@ def output(result: Done) -> str:
     return result.stdout
 
 
-@functools.cache
-def site_packages() -> str:
-    code = (
-        "import importlib.util, os; print(os.path.dirname(os.path.dirname(importlib.util.find_spec('torch').origin)))"
-    )
-    return programs.run(PYTHON, "-c", code, status=0, errors="").stdout.strip()
-
-
 @pytest.mark.parametrize("options", [[], ["-I"], ["-E", "-s"]], ids=["plain", "isolated", "without variables"])
-def test_the_device_has_the_name_and_the_cuda_libraries_are_not_opened(tmp_path: Path, options: list[str]) -> None:
+def test_the_device_has_the_name_and_the_cuda_libraries_are_not_opened(
+    python: Run, tmp_path: Path, options: list[str]
+) -> None:
     code = f"import os; os.environ['TORCH_OPENREG_AS'] = 'cuda'; import torch; {USE}"
     opened = "print({line.split()[-1] for line in open('/proc/self/maps') if '/torch/lib/' in line and 'cuda' in line})"
     assert output(python(tmp_path, *options, "-c", f"{code}; {opened}", TORCH_OPENREG_AS="")) == f"{USED}set()\n"
 
 
-def test_without_the_variable_the_build_is_as_it_was(tmp_path: Path) -> None:
+def test_without_the_variable_the_build_is_as_it_was(python: Run, tmp_path: Path) -> None:
     code = "import sys, torch; print(torch._C._has_cuda, 'torch_openreg_cuda._without_cuda' in sys.modules)"
     for value in ("", "openreg"):
         assert output(python(tmp_path, "-c", code, TORCH_OPENREG_AS=value)) == "True False\n"
@@ -80,15 +85,16 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_workers_have_the_device(tmp_path: Path, method: str) -> None:
+def test_workers_have_the_device(python: Run, tmp_path: Path, method: str) -> None:
     (tmp_path / "program.py").write_text(PROCESSES)
     assert output(python(tmp_path, "program.py", method)) == "6.0\n[1.0, 5.0]\n"
 
 
 @pytest.mark.parametrize("start", ["-c", "run"])
-def test_without_pth_files_a_sentence_names_the_command_that_works(tmp_path: Path, start: str) -> None:
+def test_without_pth_files_a_sentence_names_the_command_that_works(python: Run, tmp_path: Path, start: str) -> None:
     (tmp_path / "program.py").write_text(f"import torch; {USE}")
-    variables = {"PYTHONPATH": site_packages()}
+    folders = python(tmp_path, "-c", "import sys; print(':'.join(p for p in sys.path if p.endswith('-packages')))")
+    variables = {"PYTHONPATH": output(folders).strip()}
     if start == "run":
         result = python(tmp_path, "-S", "-m", "torch_openreg", "run", "--as", "cuda", "program.py", **variables)
         assert output(result) == USED
@@ -97,16 +103,17 @@ def test_without_pth_files_a_sentence_names_the_command_that_works(tmp_path: Pat
         assert (result.returncode, result.stdout) == (0, "tensor([1., 1.])\n") and LATE in result.stderr
 
 
-def test_an_import_of_torch_before_the_variable_is_set_is_told(tmp_path: Path) -> None:
+def test_an_import_of_torch_before_the_variable_is_set_is_told(python: Run, tmp_path: Path) -> None:
     code = "import torch, os; os.environ['TORCH_OPENREG_AS'] = 'cuda'; import torch_openreg"
     result = python(tmp_path, "-c", code, TORCH_OPENREG_AS="", TORCH_OPENREG_AUTOLOAD="0")
     assert result.returncode == 0 and LATE in result.stderr
 
 
-def test_a_pytorch_whose_names_are_not_known_is_refused_with_its_version(tmp_path: Path) -> None:
+def test_a_pytorch_whose_names_are_not_known_is_refused_with_its_version(python: Run, tmp_path: Path) -> None:
     """The stub of NVSHMEM's library takes the place of the other stubs, so most names are missing."""
     package = tmp_path / "torch_openreg_cuda"
-    shutil.copytree(Path(site_packages()) / "torch_openreg_cuda", package)
+    original = output(python(tmp_path, "-c", "import torch_openreg_cuda; print(*torch_openreg_cuda.__path__)")).strip()
+    shutil.copytree(original, package)
     for name in ("libtorch_cuda.so", "libc10_cuda.so"):
         shutil.copy(package / "lib" / "libtorch_nvshmem.so", package / "lib" / name)
     code = (
@@ -120,7 +127,7 @@ def test_a_pytorch_whose_names_are_not_known_is_refused_with_its_version(tmp_pat
     assert "which this torch_openreg does not know. Install a CPU build with `pip install torch==" in result.stderr
 
 
-def test_a_function_of_cuda_that_the_device_does_not_have_says_so(tmp_path: Path) -> None:
+def test_a_function_of_cuda_that_the_device_does_not_have_says_so(python: Run, tmp_path: Path) -> None:
     code = """
 import ctypes, torch
 from torch_openreg_cuda import _without_cuda
@@ -145,7 +152,7 @@ print(x.grad.device, has_triton(), torch.allclose(model(x), model._orig_mod(x)))
 
 
 @pytest.mark.slow
-def test_torch_compile_generates_cpp_although_triton_is_installed(tmp_path: Path) -> None:
+def test_torch_compile_generates_cpp_although_triton_is_installed(python: Run, tmp_path: Path) -> None:
     result = python(tmp_path, "-c", COMPILED)  # inductor recommends TensorFloat-32, as on a GPU
     assert (result.returncode, result.stdout) == (0, "cuda:0 False True\n"), result.stderr
 
@@ -163,19 +170,19 @@ dist.destroy_process_group()
 
 
 @pytest.mark.slow
-def test_torchrun_starts_ranks_with_the_device(tmp_path: Path) -> None:
+def test_torchrun_starts_ranks_with_the_device(python: Run, tmp_path: Path) -> None:
     (tmp_path / "rank.py").write_text(RANK)
     result = python(tmp_path, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "rank.py")
     assert (result.returncode, result.stdout) == (0, "[[1.0, 1.0, 1.0, 1.0]]\n"), result.stderr
 
 
-def test_pytest_gives_tests_the_device(tmp_path: Path) -> None:
+def test_pytest_gives_tests_the_device(python: Run, tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text("import torch\ndef test_it():\n    assert torch.ones(2).cuda().is_cuda\n")
     result = python(tmp_path, "-m", "pytest", "-q", "--openreg-as=cuda", TORCH_OPENREG_AS="")
     assert result.returncode == 0 and "1 passed" in result.stdout, result.stdout + result.stderr
 
 
-def test_the_doctor_says_how_the_build_is_used(tmp_path: Path) -> None:
+def test_the_doctor_says_how_the_build_is_used(python: Run, tmp_path: Path) -> None:
     lines = python(tmp_path, "-m", "torch_openreg", "doctor").stdout.splitlines()
     assert lines[0] == (
         "Device: cuda, provided by torch_openreg (TORCH_OPENREG_AS=cuda). It is simulated: this is not a GPU."
@@ -184,7 +191,9 @@ def test_the_doctor_says_how_the_build_is_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["-W", "error"]], ids=["plain", "errors"])
-def test_a_machine_with_gpus_is_told_at_the_line_of_the_program(tmp_path: Path, options: list[str]) -> None:
+def test_a_machine_with_gpus_is_told_at_the_line_of_the_program(
+    python: Run, tmp_path: Path, options: list[str]
+) -> None:
     """``import torch`` works although warnings are errors."""
     program = tmp_path / "program.py"
     program.write_text(

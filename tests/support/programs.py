@@ -123,7 +123,9 @@ def start(
     new_interpreter |= not SERVERS or "TEST_INTERPRETERS" in os.environ
     is_plain = words[0] in served and (words[1] in ("-c", "-m") or words[1].endswith(".py")) and stdin is None
     early = read_early(environment)
-    if new_interpreter or not is_plain or early != read_early(os.environ):
+    # A build with CUDA has one server for each type of the device.
+    differs = {name for name, _ in early.items() ^ read_early(os.environ).items()} - {"TORCH_OPENREG_AS"}
+    if new_interpreter or not is_plain or differs:
         return subprocess.Popen(
             words, env=environment, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr, text=True,
             start_new_session=True,
