@@ -13,6 +13,7 @@ from typing import Any
 import programs
 import pytest
 import tomllib
+import torch
 from comparison import DEVICE
 from cuda_answers import ANSWERS, AREAS
 from programs import importing
@@ -59,9 +60,11 @@ def differing(area: str) -> set[str]:
 
 @functools.cache
 def listed(area: str) -> list[tuple[str, list[str]]]:
-    """The known differences under this name: a reason, and the patterns of the programs."""
+    """The known differences under this name, in this PyTorch: a reason, and the patterns of the programs."""
+    version = [int(number) for number in torch.__version__.split(".")[:2]]
     rows = tomllib.loads((FOLDER / "cuda_answers" / "different" / f"{area}.toml").read_text())["different"]
-    return [(row["reason"], row["programs"]) for row in rows if DEVICE in row.get("names", (DEVICE,))]
+    rows = [row for row in rows if DEVICE in row.get("names", (DEVICE,)) and version >= row.get("since", [])]
+    return [(row["reason"], row["programs"]) for row in rows]
 
 
 @pytest.mark.parametrize("area", AREAS)
