@@ -61,6 +61,21 @@ def captured(context: Callable[[torch.cuda.CUDAGraph], Any]) -> float:
     return total.item()
 
 
+@contextmanager
+def marked(graph: torch.cuda.CUDAGraph) -> Iterator[None]:
+    with cuda.graph(graph), cuda.graph_annotations.mark_kernels("name"):
+        yield
+
+
+def is_called(when: str) -> bool:
+    """Whether a hook for all graphs is called."""
+    calls: list[object] = []
+    handle = getattr(cuda.graphs, f"register_graph_{when}_hook")(lambda *given, **named: calls.append(given))
+    captured(cuda.graph)
+    handle.remove()
+    return len(calls) >= 1
+
+
 def measured() -> bool:
     begin = time.perf_counter()
     start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
@@ -366,7 +381,11 @@ _NO_ALLOCATOR = (
     "NotImplementedError: torch.cuda.CUDAPluggableAllocator is not available: "
     "the simulated device has one allocator, its own."
 )
-_NO_GREEN = "RuntimeError: PyTorch was not built with Green Context support!"
+_NO_GREEN = (
+    "RuntimeError: PyTorch was not built with Green Context support!"
+    if find(cuda, "green_contexts.SMPartition") is None
+    else "RuntimeError: Green Context is only supported on Nvidia CUDA"
+)
 
 REFUSES: dict[str, tuple[str, str]] = {
     # what PyTorch raises where nvidia-ml-py is missing
@@ -455,6 +474,38 @@ REFUSES: dict[str, tuple[str, str]] = {
         )
     },
 }
+
+# What only newer versions of PyTorch have.
+NEWER: dict[str, str] = {
+    "export_dot": "callable(cuda.export_dot('f'))",
+    "export_graph_data": "callable(cuda.export_graph_data('f'))",
+    "gds.is_available": "cuda.gds.is_available() is False",
+    "graph_annotations.clear_kernel_annotations": "cuda.graph_annotations.clear_kernel_annotations() is None",
+    "graph_annotations.dump_kernel_py_stacks": "cuda.graph_annotations.dump_kernel_py_stacks(tempfile.mktemp()) is None",
+    "graph_annotations.get_kernel_annotations": "cuda.graph_annotations.get_kernel_annotations() == {}",
+    "graph_annotations.get_kernel_py_stacks": "dict(cuda.graph_annotations.get_kernel_py_stacks()) == {}",
+    "graph_annotations.is_available": "cuda.graph_annotations.is_available() is False",
+    "graph_annotations.mark_kernels": "captured(lambda graph: marked(graph)) == 4",
+    **{
+        f"graphs.register_graph_{when}_hook": f"is_called('{when}')"
+        for when in ("capture_start", "capture_end", "instantiate", "replay_start", "replay_end", "destroy")
+    },
+    "green_contexts.SMPartition": "isinstance(cuda.green_contexts.SMPartition, type)",
+    "green_contexts.get_num_locality_domains": "cuda.green_contexts.get_num_locality_domains() == 1",
+    "green_contexts.is_localization_supported": "cuda.green_contexts.is_localization_supported() is False",
+    "tunable.wildcard_fallback_is_enabled": "cuda.tunable.wildcard_fallback_is_enabled() is False",
+}
+NEWER_REFUSES: dict[str, tuple[str, str]] = {
+    f"tunable.{call.partition('(')[0]}": (f"cuda.tunable.{call}", _NO_TUNABLE)
+    for call in (
+        "wildcard_fallback_enable()",
+        "get_cublaslt_requested_algo_count()",
+        "set_cublaslt_requested_algo_count(1)",
+        "dynamic_dims_mask().__enter__()",
+    )
+}
+WORKS.update({name: row for name, row in NEWER.items() if find(cuda, name) is not None})
+REFUSES.update({name: row for name, row in NEWER_REFUSES.items() if find(cuda, name) is not None})
 
 
 def row_of(name: str) -> str:

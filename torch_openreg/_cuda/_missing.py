@@ -62,18 +62,23 @@ SUPPLIED: dict[str, Any] = {
     "_cuda_tunableop_is_enabled": lambda: False,
     "_cuda_tunableop_tuning_enable": _enable_tunable,
     "_cuda_tunableop_tuning_is_enabled": lambda: False,
+    "_cuda_tunableop_wildcard_fallback_enable": _enable_tunable,
+    "_cuda_tunableop_wildcard_fallback_is_enabled": lambda: False,
     "_cuda_record_untuned_enable": _enable_tunable,
     "_cuda_record_untuned_is_enabled": lambda: False,
     **{
         f"_cuda_tunableop_{name}": _no_tunable
         for name in (
+            "get_cublaslt_requested_algo_count",
             "get_filename",
             "get_max_tuning_duration",
             "get_max_tuning_iterations",
             "get_results",
             "get_rotating_buffer_size",
             "get_validators",
+            "push_dynamic_dims_mask",
             "read_file",
+            "set_cublaslt_requested_algo_count",
             "set_filename",
             "set_max_tuning_duration",
             "set_max_tuning_iterations",
