@@ -266,7 +266,7 @@ at::Tensor for_autograd(const at::Tensor& x) {
 } // namespace
 
 TORCH_LIBRARY(packaged, library) {
-  for (const char* name : {"plain", "stable", "stable_since_2_9", "wrapped", "for_gpus"}) {
+  for (const char* name : {"plain", "stable", "stable_since_2_9", "wrapped", "later", "for_gpus"}) {
     library.def((std::string(name) + "(Tensor x) -> Tensor").c_str());
   }
 }
@@ -285,18 +285,28 @@ TORCH_LIBRARY_IMPL(packaged, AutogradCUDA, library) {
   library.impl("wrapped", for_autograd);
 }
 TORCH_LIBRARY_IMPL(packaged, CPU, library) {
-  library.impl("plain", on_cpu).impl("stable", on_cpu).impl("stable_since_2_9", on_cpu).impl("wrapped", on_cpu);
+  for (const char* name : {"plain", "stable", "stable_since_2_9", "wrapped", "later"}) {
+    library.impl(name, on_cpu);
+  }
+}
+
+extern "C" void register_later() {
+  static torch::Library library(torch::Library::IMPL, "packaged", c10::DispatchKey::CUDA, __FILE__, __LINE__);
+  library.impl("later", on_gpu);
 }
 """
 USE = """
-import sys, torch
+import ctypes, os, sys, torch
 
 torch.ops.load_library(sys.argv[1])
+library = ctypes.CDLL(sys.argv[1])
+os.rename(sys.argv[1], f"{sys.argv[1]}.moved")  # what the library is was read when it registered its first kernel
+library.register_later()
 torch.library.define("packaged::in_python", "(Tensor x) -> Tensor")
 for key, text in (("cpu", "the CPU's"), ("cuda", "CUDA's")):
     torch.library.impl("packaged::in_python", key, lambda x, text=text: print(text) or x)
 x = torch.ones(2, device="cuda:1")
-for name in ("plain", "stable", "stable_since_2_9", "wrapped", "for_gpus", "in_python"):
+for name in ("plain", "stable", "stable_since_2_9", "wrapped", "later", "for_gpus", "in_python"):
     try:
         result = getattr(torch.ops.packaged, name)(x)
         print(name, result.tolist(), result.device)
@@ -321,7 +331,7 @@ def test_the_cpus_kernels_stand_in_for_kernels_that_are_compiled_for_gpus(run_py
     programs.run("objcopy", "--add-section", f".nv_fatbin={__file__}", host_code, gpu_code, status=0)
 
     use = {"TORCH_OPENREG_AS": "cuda", "status": 0}
-    names = ("plain", "stable", "stable_since_2_9", "wrapped", "for_gpus")
+    names = ("plain", "stable", "stable_since_2_9", "wrapped", "later", "for_gpus")
     assert run_python(USE, host_code, **use).stdout.splitlines() == [
         *(f"{name} this kernel is for CUDA" for name in names),
         "CUDA's",
@@ -332,6 +342,7 @@ def test_the_cpus_kernels_stand_in_for_kernels_that_are_compiled_for_gpus(run_py
         "stable [2.0, 2.0] cuda:1",
         "stable_since_2_9 [2.0, 2.0] cuda:1",
         "wrapped [20.0, 20.0] cuda:1",
+        "later [2.0, 2.0] cuda:1",
         "for_gpus Could not run 'packaged::for_gpus' with arguments from the 'CUDA' backend: the operator has no CPU "
         "kernel that the device could run, and the device has no kernel of its own.",
         "CUDA's",

@@ -5,6 +5,7 @@
 #include <torch/csrc/stable/c/shim.h>
 #include <torch/library.h>
 
+#include <atomic>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -44,12 +45,32 @@ bool has_gpu_code(const char* path) {
   return read(names.sh_offset, text.data(), text.size()) && text.find(".nv_fatbin") != std::string::npos;
 }
 
+struct Known {
+  std::string path;
+  bool has_gpu_code;
+  const Known* next;
+};
+std::atomic<const Known*> known_libraries{}; // a list that only grows, so no thread needs a lock to read it
+
+// A library registers many kernels, and its file is read at the first of them.
+bool is_known_to_have_gpu_code(const char* path) {
+  for (const Known* each = known_libraries; each != nullptr; each = each->next) {
+    if (each->path == path) {
+      return each->has_gpu_code;
+    }
+  }
+  auto* const known = new Known{path, has_gpu_code(path), known_libraries};
+  while (!known_libraries.compare_exchange_weak(known->next, known)) {
+  }
+  return known->has_gpu_code;
+}
+
 // `caller`: an address in the library that registers the kernel.
 bool is_left_out(std::optional<c10::DispatchKey> key, const void* caller) {
   const bool is_kernel_of_device = key && c10::toBackendComponent(*key) == c10::BackendComponent::CUDABit &&
                                    c10::toFunctionalityKey(*key) != c10::DispatchKey::AutogradFunctionality;
   Dl_info info{};
-  return is_kernel_of_device && dladdr(caller, &info) != 0 && has_gpu_code(info.dli_fname);
+  return is_kernel_of_device && dladdr(caller, &info) != 0 && is_known_to_have_gpu_code(info.dli_fname);
 }
 
 void* pytorchs(const char* symbol) {
