@@ -552,8 +552,9 @@ event = torch.cuda.Event()
 event.record()
 """
 FORKED = """
-import os, torch
+import os, torch, warnings
 x = torch.ones(2, device="cuda")
+warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12's about a fork of a process with threads
 if os.fork() == 0:
     import sys
     sys.exit(0)  # with Python's normal shutdown
