@@ -5,8 +5,8 @@
     python names.py check FOLDER          fails if the list lacks a name that libtorch_python.so needs there
 
 The list has what libtorch_python.so takes from the libraries, and what compiled code of other packages can take: all of
-libc10_cuda.so, and the functions of the namespace at::cuda that are neither templates nor operators. A line is
-``LIBRARY NAME`` for a function and ``LIBRARY NAME SIZE`` for data. One list serves all versions of PyTorch.
+libc10_cuda.so, the functions of the namespace at::cuda that are neither templates nor operators, and those of PyTorch's
+stable ABI that are not operators. A line is ``LIBRARY NAME`` for a function and ``LIBRARY NAME SIZE`` for data. One list serves all versions of PyTorch.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ LIBRARIES = ("c10_cuda", "torch_nvshmem", "torch_cuda")
 # libtorch_cuda.so has copies of symbols of these libraries. A stub must not take their place.
 SHARED = ("c10", "torch_cpu", "torch_python", "torch", "shm")
 PUBLIC = re.compile(r"(at::cuda|at::CUDAGeneratorImpl)::(?!(jit|blas|cub|tunable|solver|sparse)\b)[^<]*?(\(.*)?")
+STABLE = re.compile(r"aoti_torch_(?!cuda_)\w+|torch_\w+")  # aoti_torch_cuda_*: operators
 OPERATOR = re.compile(r"at::Tensor|c10::Scalar|ArrayRef|c10::TensorOptions")  # in the arguments
 ALLOCATOR = "_ZN3c104cuda20CUDACachingAllocator9allocatorE"
 
@@ -40,6 +41,8 @@ def readable(names: list[str]) -> list[str]:
 
 
 def is_public(library: str, readable_name: str) -> bool:
+    if STABLE.fullmatch(readable_name):
+        return True
     matched = PUBLIC.fullmatch(readable_name)
     return library == "c10_cuda" or (matched is not None and not OPERATOR.search(matched[3] or ""))
 
