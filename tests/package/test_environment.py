@@ -34,7 +34,7 @@ def test_a_list_of_checks_is_checked_without_torch() -> None:
         with pytest.raises(ValueError) as caught:
             _environment.check({variable.name: value})
         assert str(caught.value) == (
-            f"OPENREG_SANITIZER is '{value}'. Set it to race, init, memory, leak (separated by commas), or unset it."
+            f"OPENREG_SANITIZER is '{value}'. Set it to race, init, memory, leak, graph (separated by commas), or unset it."
         )
 
 

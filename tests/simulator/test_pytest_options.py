@@ -89,7 +89,10 @@ def test_a_device_that_cannot_start_is_an_error_of_each_test_with_its_reason(pyt
         ("--openreg-model=cuda-t5", "OPENREG_MODEL cannot be obeyed. There is no device model 'cuda-t5'. Did you mean"),
         ("--openreg-faults=maloc=oom", "OPENREG_FAULTS cannot be obeyed. The fault 'maloc=oom' has the unknown point"),
         ("--openreg-fallback=errr", "TORCH_OPENREG_FALLBACK is 'errr'. Set it to silent"),
-        ("--openreg-sanitize=races", "OPENREG_SANITIZER is 'races'. Set it to race, init, memory, leak (separated by"),
+        (
+            "--openreg-sanitize=races",
+            "OPENREG_SANITIZER is 'races'. Set it to race, init, memory, leak, graph (separated by",
+        ),
     ],
 )
 def test_a_setting_that_cannot_be_obeyed_is_a_usage_error(

@@ -817,7 +817,7 @@ def test_the_environment_enables_it_for_a_process() -> None:
     assert result.returncode == 1
     assert "Error: init: aten::add_.Tensor reads 16 bytes that nobody has written" in result.stderr
     assert run(PROGRAM, OPENREG_SANITIZER="race").returncode == 0
-    sentence = "Set it to race, init, memory, leak (separated by commas), or unset it."
+    sentence = "Set it to race, init, memory, leak, graph (separated by commas), or unset it."
     for value in (",", "rase"):
         assert f"ValueError: OPENREG_SANITIZER is '{value}'. {sentence}" in run(PROGRAM, OPENREG_SANITIZER=value).stderr
 
