@@ -11,10 +11,10 @@
 
 #include "runtime/OpenRegException.h"
 #include "runtime/OpenRegMutex.h"
+#include "simulator/sanitizer/CapturedGraphs.h"
 #include "simulator/sanitizer/GrowthCheck.h"
 #include "simulator/sanitizer/LeakCheck.h"
 #include "simulator/sanitizer/PinnedSources.h"
-#include "simulator/sanitizer/Replays.h"
 #include "simulator/sanitizer/Shadow.h"
 
 // The state of a session of the sanitizer, and the lock that guards the state. Session.cpp starts and stops sessions.
