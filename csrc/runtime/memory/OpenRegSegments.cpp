@@ -254,18 +254,14 @@ bool DeviceCachingAllocator::release_available_cached_blocks(std::unique_lock<Mu
 // Notifies the subscribers of openreg_activity.h that the block is freed, before another thread can get it. They look
 // only at the address, so the size is that of the whole block.
 C10_NOINLINE void DeviceCachingAllocator::note_free(const void* pointer) {
-  size_t size = 0;
-  orStream_t stream = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const Block* block = find_block(pointer)) {
-      if (block->pool->owner->is_of_graph()) {
-        return; // its allocation was not noted either
-      }
-      size = block->size;
-      stream = OpenRegStream(stream_of(block)).stream();
-    }
+  std::unique_lock lock(mutex_);
+  const Block* const block = find_block(pointer);
+  if (block && block->pool->owner->is_of_graph()) {
+    return; // its allocation was not noted either
   }
+  const size_t size = block ? block->size : 0;
+  const orStream_t stream = block ? OpenRegStream(stream_of(block)).stream() : nullptr;
+  lock.unlock();
   orNoteFree(orGetDevicePointer(pointer), size, stream);
 }
 
