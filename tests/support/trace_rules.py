@@ -27,8 +27,9 @@ NEEDED = {
 }
 ROUNDING = 0.002  # a begin and a length are each cut to a nanosecond
 # PyTorch and the plugin each measure how the processor's counter relates to the time of day, so their times differ a
-# little. The plugin moves the calls of an operator into the time of the operator. A call outside of operators is not
-# moved, and may end up to CLOCKS microseconds after the Python function that made the call.
+# little. The plugin moves the calls of an operator into the time of the operator, but not out of the time of another
+# operator that ended just before. A call outside of operators is not moved, and may end up to CLOCKS microseconds after
+# the Python function that made the call.
 CLOCKS = 10.0
 
 Event = dict[str, Any]
@@ -146,6 +147,11 @@ def _nesting(trace: Trace) -> Iterator[str]:
     def is_timed_by_the_plugin(event: Event) -> bool:
         return event["cat"] == RUNTIME and event["args"].get("External id") not in trace.operators
 
+    def is_of_another_operator(call: Event, operator: Event) -> bool:
+        if (call["cat"], operator["cat"]) != (RUNTIME, "cpu_op"):
+            return False
+        return bool(call["args"].get("External id") != operator["args"]["External id"])
+
     # A range of the user begins within its function __enter__ and ends within __exit__: the two do not nest.
     without_functions = [each for each in trace.host if each["cat"] != "python_function"]
     without_ranges = [each for each in trace.host if each["cat"] != "user_annotation"]
@@ -155,7 +161,10 @@ def _nesting(trace: Trace) -> Iterator[str]:
             for each in events:
                 while open_events and open_events[-1]["end"] <= each["ts"] + ROUNDING:
                     open_events.pop()
-                two_clocks = open_events and is_timed_by_the_plugin(each) != is_timed_by_the_plugin(open_events[-1])
+                two_clocks = open_events and (
+                    is_timed_by_the_plugin(each) != is_timed_by_the_plugin(open_events[-1])
+                    or is_of_another_operator(each, open_events[-1])
+                )
                 if open_events and each["end"] > open_events[-1]["end"] + (CLOCKS if two_clocks else ROUNDING):
                     yield f"{describe(each)} ends after {describe(open_events[-1])}, in which it began"
                 open_events.append(each)
