@@ -172,7 +172,7 @@ def import_torch() -> types.ModuleType:
 
     At the exit the destructors of libraries run that are loaded later, such as a backend's.
     """
-    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    os.environ.update(TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     torch = importlib.import_module("torch")
     libc = ctypes.CDLL(None)
     libc.on_exit(libc._exit, None)  # functions that are registered later run earlier; it gets the exit status
@@ -183,10 +183,11 @@ def import_torch() -> types.ModuleType:
 def serve() -> None:
     connection, listener, *modules = sys.argv[1:]
     environment = early(os.environ)
-    autoload = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1")
+    variables = dict(os.environ)
     torch = import_torch()
     if modules:
-        os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = autoload
+        os.environ.clear()
+        os.environ.update(variables)
         if torch._is_device_backend_autoload_enabled():
             torch._import_device_backends()
     for name in modules or ["sympy"]:  # sympy is a third of what an optimizer imports
