@@ -331,3 +331,11 @@ def test_the_profiler_has_times_of_the_device(succeeds: Callable[..., None]) -> 
             assert "aten::mm" in {event.key for event in p.key_averages()}
         p.export_chrome_trace("trace.json")
     """)
+
+
+def test_the_demo_trains_on_the_device_by_this_name(run_python: Run) -> None:
+    code = (
+        "import runpy, sys; sys.argv[1:] = ['demo', '--help']; runpy.run_module('torch_openreg', run_name='__main__')"
+    )
+    shown = run_python(code, TORCH_OPENREG_AS="cuda", COLUMNS="100", status=0).stdout
+    assert "the device to compare with the CPU (default: cuda)" in " ".join(shown.split())

@@ -14,7 +14,6 @@ from typing import Any
 import programs
 import pytest
 import torch
-from cuda_builds import AS_CUDA
 from programs import Done
 
 from torch_openreg._cli import demo, train_digits
@@ -106,12 +105,6 @@ def test_a_bad_argument_is_named_before_anything_runs(tmp_path: Path, arguments:
     result = run(tmp_path, "-m", "torch_openreg", *arguments)
     assert result.returncode == 2 and result.stdout == ""
     assert words in result.stderr
-
-
-@pytest.mark.parametrize("device", ["openreg", pytest.param("cuda", marks=AS_CUDA)])
-def test_the_demo_trains_on_the_device_by_the_name_that_it_has(device: str, tmp_path: Path) -> None:
-    result = run(tmp_path, "-m", "torch_openreg", "demo", "--help", TORCH_OPENREG_AS=device)
-    assert f"the device to compare with the CPU (default: {device})" in " ".join(result.stdout.split())
 
 
 def test_without_a_command_the_commands_are_listed(tmp_path: Path) -> None:

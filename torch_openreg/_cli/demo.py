@@ -172,7 +172,9 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         return text
 
     parser.add_argument("--epochs", type=positive, default=20, metavar="N", help="default: %(default)s")
-    parser.add_argument("--device", default=device_type, help="the device to compare with the CPU (default: %(default)s)")
+    parser.add_argument(
+        "--device", default=device_type, help="the device to compare with the CPU (default: %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="default: %(default)s")
     # On such a small network a second thread gains little. If another program needs the second thread's processor, the
     # training is eight times as slow, because the first thread waits for the second one at every parallel region.
