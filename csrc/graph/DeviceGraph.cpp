@@ -239,8 +239,7 @@ DeviceGraph& DeviceGraph::currently_capturing() {
   TORCH_CHECK(
       found != capturing().end(),
       "get_currently_capturing_graph() can be used only between capture_begin() and capture_end(). Did you use a "
-      "stream "
-      "without making it depend upon the original stream used for capture?");
+      "stream without making it depend upon the original stream used for capture?");
   return *found->second;
 }
 

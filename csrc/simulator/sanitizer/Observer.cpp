@@ -107,23 +107,33 @@ ShadowBlock* find_or_add_pinned(const Access& access) {
                                                                 : nullptr;
 }
 
+// To be called with the lock held. Calls fn(block, is_written) for each block that the work may use. `is_told`: the
+// work names its operands; otherwise it may write all memory.
+template <class Fn>
+void for_each_block(const std::vector<Access>& accesses, bool is_told, const Fn& fn) {
+  for (const Access& access : accesses) {
+    if (ShadowBlock* const block = session->shadow.find(access.extent.begin)) {
+      fn(*block, access.writes());
+    }
+  }
+  if (!is_told) {
+    for (auto& [begin, block] : session->shadow.blocks()) {
+      fn(block, true);
+    }
+  }
+}
+
 // To be called with the lock held. Notes which blocks have been written last.
 void note_written(const orActivity& activity, const std::vector<Access>& accesses) {
   if (!(session->checks & kGraph)) {
     return;
   }
   ++session->writes;
-  for (const Access& access : accesses) {
-    ShadowBlock* const block = access.writes() ? session->shadow.find(access.extent.begin) : nullptr;
-    if (block) {
-      block->last_write = std::max(block->last_write, session->writes);
-    }
-  }
-  if (!activity.operands) { // the work may have written any block
-    for (auto& [begin, block] : session->shadow.blocks()) {
+  for_each_block(accesses, activity.operands != nullptr, [](ShadowBlock& block, bool is_written) {
+    if (is_written) {
       block.last_write = std::max(block.last_write, session->writes);
     }
-  }
+  });
 }
 
 // To be called with the lock held. Keeps the accesses of work that begins and that no finding stops.
@@ -192,19 +202,10 @@ void check_bounds(const ShadowBlock* block, const Access& access, std::vector<Re
   }
 }
 
-// To be called with the lock held. `is_told`: the work names its operands; otherwise it may use all memory.
+// To be called with the lock held. As for_each_block().
 void note_growth(Site outer, const std::vector<Access>& accesses, bool is_told) {
   session->growth.enter(outer);
-  for (const Access& access : accesses) {
-    if (ShadowBlock* const block = session->shadow.find(access.extent.begin)) {
-      session->growth.note_use(*block);
-    }
-  }
-  if (!is_told) {
-    for (auto& [begin, block] : session->shadow.blocks()) {
-      session->growth.note_use(block);
-    }
-  }
+  for_each_block(accesses, is_told, [](ShadowBlock& block, bool) { session->growth.note_use(block); });
 }
 
 // Work begins: it is about to be launched, or it is a kernel that begins on this thread. Activities of both kinds come
