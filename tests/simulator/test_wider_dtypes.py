@@ -4,6 +4,7 @@ rounded, bit for bit."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import programs
@@ -118,6 +119,15 @@ def test_nansum_and_nanmean_take_a_complex_number_as_zero_if_one_of_its_parts_is
     assert same(gradient, torch.tensor([[1, 0], [0, 1]]).to(dtype))
 
 
+@pytest.fixture
+def warn_always() -> Iterator[None]:
+    """PyTorch gives a warning that it otherwise gives once in a process, which another test may have had."""
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(False)
+
+
+@pytest.mark.usefixtures("warn_always")
 def test_nansum_of_other_numbers_in_a_complex_dtype_and_the_reverse() -> None:
     x = torch.tensor([1.5, float("nan"), 2.0], device=DEVICE)
     assert x.nansum(dtype=torch.complex64).item() == 3.5 + 0j
