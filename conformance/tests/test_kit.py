@@ -25,6 +25,7 @@ from torch.testing._internal.opinfo.core import ErrorInput, SampleInput
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_conformance import alerts, mixes, page, report, sweep
 from torch_conformance.__main__ import levels_of, main, parser, select
+from torch_conformance.databases import suite
 from torch_conformance.kit import busy, lost
 from torch_conformance.registry import LEVELS, NotOffered, all_checks
 from torch_conformance.runner import Results, run
@@ -161,7 +162,6 @@ def test_an_index_error_may_arrive_late_and_end_the_use_of_the_device(monkeypatc
         raise torch.AcceleratorError("device-side assert triggered")
 
     class Select:
-        full_name = name = "select"
         calls = iter(["on the CPU", "on the device"])
 
         def error_inputs_func(self, *_: object) -> list[ErrorInput]:
@@ -175,7 +175,8 @@ def test_an_index_error_may_arrive_late_and_end_the_use_of_the_device(monkeypatc
 
     for module in ("sweep", "kit"):
         monkeypatch.setattr(f"torch_conformance.{module}.there_and_back", copy)
-    assert sweep._run_op(Select(), torch.float32, "error", "cpu") == "1 samples"
+    monkeypatch.setitem(suite("op").entries, "select", Select())
+    assert sweep._run("op", "select", torch.float32, "error", "cpu") == "1 samples"
     assert copies == 3
 
 
@@ -341,11 +342,11 @@ def test_an_operator_alerts_as_pytorch_does_or_gives_the_same_bits(
 
 def test_the_names_of_the_quick_sweep_are_in_pytorchs_databases() -> None:
     for names, database in (
-        (sweep.QUICK_OPS, sweep._ops()),
-        (sweep.QUICK_MODULES, sweep._modules()),
-        (sweep.QUICK_OPTIMIZERS, sweep._optimizers()),
+        (sweep.QUICK_OPS, suite("op")),
+        (sweep.QUICK_MODULES, suite("module")),
+        (sweep.QUICK_OPTIMIZERS, suite("optimizer")),
     ):
-        assert set(names) - set(database) == set()
+        assert set(names) - set(database.entries) == set()
 
 
 class Broken(TorchDispatchMode):
@@ -418,7 +419,9 @@ def test_the_sweep_finds_a_broken_operator(
 def test_a_case_that_compares_nothing_is_not_offered() -> None:
     with pytest.raises(NotOffered, match="floor/float32/double_backward: the CPU gives no result to compare with"):
         sweep.run("operators/op/floor/float32/double_backward", "cpu")
-    with_errors = [name for name in ("kthvalue", "sub") if sweep._applies(sweep._ops()[name], torch.float32, "error")]
+    op = suite("op")
+    errors = op.variants["error"]
+    with_errors = [name for name in ("kthvalue", "sub") if errors.applies(op.entries[name], torch.float32)]
     assert with_errors == ["kthvalue"]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from sweep.samples import outcome
+from sweep.errors import outcome
 from torch import Tensor
 from torch.testing._internal.common_methods_invocations import op_db
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from comparison import bits, comparable, significant_strides
-from sweep.samples import outcome, sentence
+from sweep.errors import outcome, sentence
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 

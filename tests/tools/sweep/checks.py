@@ -1,11 +1,12 @@
 """How a case is run, and how its result on the device is compared with the CPU's. Runs inside a worker.
 
-A case is an entry of a suite in one dtype and variant, see `samples`. Its name is suite/entry/dtype/variant.
+A case is an entry of a suite in one dtype and variant, see `torch_conformance.databases`. Its name is suite/entry/dtype/variant.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import importlib
 import itertools
@@ -15,10 +16,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from comparison import comparable, identical, leaves, metadata_difference
+from comparison import comparable, identical, leaves, metadata_difference, place
 from torch.utils._pytree import tree_flatten, tree_map
+from torch_conformance.databases import Sample, Suite, Variant
 
-from .samples import Sample, Suite, Variant, sentence
+from .errors import sentence
 
 # Severity order: the worst sample decides a case.
 RAISES, BITWISE, TOLERANCE, PRECISION, DIFFERENT, ERROR = SEVERITY = (
@@ -183,6 +185,14 @@ def run_case(case: dict[str, Any], device: str, verbose: bool = False) -> dict[s
     return {"result": worst, "detail": first_detail, "samples": counts}
 
 
+def _in_float64(sample: Sample) -> Sample:
+    """A copy in which every floating-point tensor, and the module if there is one, is in float64."""
+    wide = sample.map(lambda t: t.double() if t.is_floating_point() else t)
+    if isinstance(wide.input, torch.nn.Module):
+        wide.input = copy.deepcopy(wide.input).double()
+    return wide
+
+
 def _run_sample(
     entry: Any, variant: Variant, sample: Sample, device: str, lenient: Sequence[str], verbose: bool
 ) -> tuple[str, str]:
@@ -193,7 +203,7 @@ def _run_sample(
     )
 
     def attempt(where: str, sample: Sample = sample) -> Any:
-        moved = sample.place(where)
+        moved = sample.place(where, place)
         torch.manual_seed(1)
         with contextlib.nullcontext() if placed else torch.device(where):
             return variant.run(entry, moved)
@@ -216,7 +226,7 @@ def _run_sample(
         try:
             found = compare(actual, expected, device, lenient)
             if found[0] == DIFFERENT and "precision" in lenient:
-                found = compare(actual, expected, device, lenient, attempt("cpu", sample.in_float64()))
+                found = compare(actual, expected, device, lenient, attempt("cpu", _in_float64(sample)))
             return found
         except Exception as error:
             return DIFFERENT, f"cannot be compared: {sentence(error)}"

@@ -13,8 +13,7 @@ from comparison import leaves
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.testing import make_tensor
-
-from .samples import Sample, Suite, Variant, differentiate
+from torch_conformance.databases import Sample, Suite, Variant, differentiate
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 NUMBERS = (*FLOATS, torch.complex64, torch.complex128, torch.int64, torch.int32, torch.uint8)

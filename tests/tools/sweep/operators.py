@@ -1,64 +1,21 @@
-"""The suite of operators: PyTorch's `op_db`."""
+"""The suite of operators: the kit's variants of PyTorch's `op_db`, and more of them."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
-from comparison import leaves
-from sample_inputs import sample_inputs
-from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.common_utils import noncontiguous_like
 from torch.testing._internal.opinfo.core import OpInfo
+from torch_conformance.databases import Sample, Variant, always, forward_and_backward, operators, tensors
 
-from .samples import Sample, Suite, Variant, always, double_backward, forward_and_backward, outcome
-
-
-def _sample(sample: Any) -> Sample:
-    return Sample(sample.input, tuple(sample.args), dict(sample.kwargs), sample.output_process_fn_grad)
-
-
-def _samples(op: OpInfo, dtype: torch.dtype) -> Iterator[Sample]:
-    return map(_sample, sample_inputs(op, dtype))
-
-
-def _grad_samples(op: OpInfo, dtype: torch.dtype) -> Iterator[Sample]:
-    return map(_sample, sample_inputs(op, dtype, requires_grad=True))
-
-
-def _changed(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[OpInfo, torch.dtype], Iterator[Sample]]:
-    return lambda op, dtype: (sample.map(change) for sample in _samples(op, dtype))
-
-
-def _forward(op: OpInfo, sample: Sample) -> Any:
-    # The arguments are part of the result: running statistics are updated in place, views alias their base.
-    return sample.call(op), sample.arguments()
-
-
-def _has_backward(op: OpInfo, dtype: torch.dtype) -> bool:
-    return op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
+from .errors import outcome
 
 
 def _no_elements(tensor: torch.Tensor) -> torch.Tensor:
     return tensor[:0].clone() if tensor.dim() else tensor
-
-
-def _lazy_conj(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.conj_physical(tensor).conj() if tensor.is_complex() else tensor
-
-
-def _lazy_neg(tensor: torch.Tensor) -> torch.Tensor:
-    return torch._neg_view(-tensor) if tensor.is_floating_point() or tensor.is_complex() else tensor
-
-
-def _inplace_samples(op: OpInfo, dtype: torch.dtype) -> Iterator[Sample]:
-    return (_sample(s) for s in sample_inputs(op, dtype) if not s.broadcasts_input)
-
-
-def _inplace(op: OpInfo, sample: Sample) -> Any:
-    return sample.call(op.get_inplace()), sample.arguments()
 
 
 _OUTPUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -73,10 +30,9 @@ _OUTPUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 def _out(op: OpInfo, sample: Sample) -> Any:
     expected = sample.call(op)
-    outputs = [t for t in leaves(expected) if isinstance(t, torch.Tensor)]
     results: dict[str, Any] = {}
     for name, make in _OUTPUTS.items():
-        out = [make(t) for t in outputs]
+        out = [make(t) for t in tensors(expected)]
         given = out[0] if isinstance(expected, torch.Tensor) else type(expected)(out)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -90,16 +46,10 @@ def _out(op: OpInfo, sample: Sample) -> Any:
     return results
 
 
-def _error_samples(op: OpInfo, dtype: torch.dtype) -> Iterator[Sample]:
-    return (_sample(error.sample_input) for error in op.error_inputs("cpu"))
-
-
-def _default_dtype(op: OpInfo, dtype: torch.dtype) -> bool:
-    return op.error_inputs_func is not None and dtype is torch.float32
-
-
 def _sparse(layout: torch.layout, requires_grad: bool) -> Callable[[OpInfo, torch.dtype], Iterator[Sample]]:
-    return lambda op, dtype: map(_sample, op.sample_inputs_sparse(layout, "cpu", dtype, requires_grad=requires_grad))
+    return lambda op, dtype: map(
+        operators.sample_of, op.sample_inputs_sparse(layout, "cpu", dtype, requires_grad=requires_grad)
+    )
 
 
 def _has_sparse(layout: torch.layout) -> Callable[[OpInfo, torch.dtype], bool]:
@@ -107,7 +57,7 @@ def _has_sparse(layout: torch.layout) -> Callable[[OpInfo, torch.dtype], bool]:
 
 
 def _has_sparse_backward(layout: torch.layout) -> Callable[[OpInfo, torch.dtype], bool]:
-    return lambda op, dtype: op.supports_sparse_layout(layout) and _has_backward(op, dtype)
+    return lambda op, dtype: op.supports_sparse_layout(layout) and operators.has_backward(op, dtype)
 
 
 _LAYOUTS = {
@@ -118,46 +68,26 @@ _LAYOUTS = {
     "bsc": torch.sparse_bsc,
 }
 
-VARIANTS = {
-    "forward": Variant("the operator; its arguments afterwards", always, _samples, _forward),
-    "backward": Variant("outputs and gradients", _has_backward, _grad_samples, forward_and_backward),
-    "double_backward": Variant(
-        "gradients of gradients",
-        lambda op, dtype: op.supports_gradgrad and _has_backward(op, dtype),
-        _grad_samples,
-        double_backward,
-    ),
-    "noncontiguous": Variant("on strided arguments", always, _changed(noncontiguous_like), _forward),
-    "zero_size": Variant("on arguments without elements", always, _changed(_no_elements), _forward),
-    "conj": Variant(
-        "on lazily conjugated arguments", lambda op, dtype: dtype.is_complex, _changed(_lazy_conj), _forward
-    ),
-    "neg": Variant(
-        "on lazily negated arguments",
-        lambda op, dtype: dtype.is_complex or dtype.is_floating_point,
-        _changed(_lazy_neg),
-        _forward,
-    ),
-    "inplace": Variant("the in-place form", lambda op, dtype: op.get_inplace() is not None, _inplace_samples, _inplace),
-    "out": Variant(f"out= {', '.join(_OUTPUTS)}", lambda op, dtype: op.supports_out, _samples, _out),
-    "error": Variant("wrong arguments: the exception", _default_dtype, _error_samples, _forward),
-    **{
-        name: Variant(f"on sparse {name} tensors", _has_sparse(layout), _sparse(layout, False), _forward)
-        for name, layout in _LAYOUTS.items()
+SUITE = replace(
+    operators.SUITE,
+    variants=operators.SUITE.variants
+    | {
+        "zero_size": Variant(
+            "on arguments without elements", always, operators.changed(_no_elements), operators.forward
+        ),
+        "out": Variant(f"out= {', '.join(_OUTPUTS)}", lambda op, dtype: op.supports_out, operators.samples, _out),
+        **{
+            name: Variant(f"on sparse {name} tensors", _has_sparse(layout), _sparse(layout, False), operators.forward)
+            for name, layout in _LAYOUTS.items()
+        },
+        **{
+            f"{name}_backward": Variant(
+                f"gradients of sparse {name} tensors",
+                _has_sparse_backward(layout),
+                _sparse(layout, True),
+                forward_and_backward,
+            )
+            for name, layout in _LAYOUTS.items()
+        },
     },
-    **{
-        f"{name}_backward": Variant(
-            f"gradients of sparse {name} tensors",
-            _has_sparse_backward(layout),
-            _sparse(layout, True),
-            forward_and_backward,
-        )
-        for name, layout in _LAYOUTS.items()
-    },
-}
-
-SUITE = Suite(
-    entries={op.full_name: op for op in op_db},
-    dtypes=lambda op: op.supported_dtypes("cpu"),
-    variants=VARIANTS,
 )

@@ -1,85 +1,24 @@
-"""The suite of optimizers: PyTorch's `optim_db`, in each form that an optimizer has."""
+"""The suite of optimizers: the kit's variants of PyTorch's `optim_db`, and more of them."""
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 import torch
-from torch.testing._internal.common_optimizers import OptimizerInfo, optim_db
-from torch.utils._pytree import tree_map
-
-from .samples import Sample, Suite, Variant
-
-STEPS = 4
-_SHAPES = ((3, 5), (4, 2))  # Muon takes matrices only
-
-# `input` of a sample is the list of parameters. `args` of a sample has the gradients of each step, and the optimizer's
-# settings.
-
-
-def _samples(flags: dict[str, bool], sparse: bool = False) -> Callable[[OptimizerInfo, torch.dtype], Iterator[Sample]]:
-    def samples(info: OptimizerInfo, dtype: torch.dtype) -> Iterator[Sample]:
-        draw = torch.Generator().manual_seed(2)
-
-        def tensor(shape: tuple[int, ...]) -> torch.Tensor:
-            return torch.randn(shape, generator=draw, dtype=torch.complex128 if dtype.is_complex else torch.float64)
-
-        for each in info.optim_inputs_func(device="cpu"):
-            parameters = [tensor(shape).to(dtype).requires_grad_() for shape in _SHAPES]
-            grads = [[tensor(shape).to(dtype) for shape in _SHAPES] for _ in range(STEPS)]
-            if sparse:
-                grads = [[grad.to_sparse(1) for grad in step] for step in grads]
-            yield Sample(parameters, (grads, {**each.kwargs, **flags}))
-
-    return samples
-
-
-def _run(info: OptimizerInfo, sample: Sample) -> Any:
-    grads, settings = sample.args
-    optimizer = info.optim_cls(sample.input, **settings)
-    for step in grads:
-
-        def closure(step: Any = step) -> torch.Tensor:
-            for parameter, grad in zip(sample.input, step, strict=True):
-                parameter.grad = grad.clone()
-            with torch.no_grad():
-                return sum((p * p.conj()).real.sum() for p in sample.input)  # type: ignore[return-value]
-
-        if info.step_requires_closure:
-            optimizer.step(closure)
-        else:
-            closure()
-            optimizer.step()
-    # The step count is a host tensor in some forms and a device tensor in others.
-    state = tree_map(
-        lambda leaf: leaf.item() if isinstance(leaf, torch.Tensor) and leaf.dim() == 0 else leaf,
-        optimizer.state_dict()["state"],
-    )
-    return sample.input, state
-
-
-def _run_default(info: OptimizerInfo, sample: Sample) -> Any:
-    """Runs the optimizer without a choice of its form.
-
-    On an accelerator PyTorch then chooses foreach, so the CPU runs foreach too. Adafactor is the exception: it never
-    chooses foreach by itself, because foreach needs more memory.
-    """
-    grads, settings = sample.args
-    if sample.device == "cpu" and "foreach" in info.supported_impls and info.optim_cls is not torch.optim.Adafactor:
-        settings = {**settings, "foreach": True}
-    return _run(info, replace(sample, args=(grads, settings)))
+from torch.testing._internal.common_optimizers import OptimizerInfo
+from torch_conformance.databases import Sample, Variant, optimizers
 
 
 def _run_capturable(info: OptimizerInfo, sample: Sample) -> Any:
     """Adds the CPU to PyTorch's list of the devices that have a capturable form, so that the CPU can be compared."""
     module = sys.modules[info.optim_cls.__module__]
     with mock.patch.object(module, "_get_capturable_supported_devices", lambda **_: [sample.device]):
-        return _run(info, sample)
+        return optimizers.steps(info, sample)
 
 
 def _run_differentiable(info: OptimizerInfo, sample: Sample) -> Any:
@@ -98,16 +37,8 @@ def _run_differentiable(info: OptimizerInfo, sample: Sample) -> Any:
     )
 
 
-def _has(form: str) -> Callable[[OptimizerInfo, torch.dtype], bool]:
-    return lambda info, dtype: form in info.supported_impls and not info.only_supports_sparse_grads
-
-
 def _has_capturable(info: OptimizerInfo, dtype: torch.dtype) -> bool:
     return info.has_capturable_arg
-
-
-def _takes_dense(info: OptimizerInfo, dtype: torch.dtype) -> bool:
-    return not info.only_supports_sparse_grads
 
 
 def _takes_sparse(info: OptimizerInfo, dtype: torch.dtype) -> bool:
@@ -130,37 +61,29 @@ def _has_errors(info: OptimizerInfo, dtype: torch.dtype) -> bool:
     return info.optim_error_inputs_func is not None and dtype is torch.float32
 
 
-def _dtypes(info: OptimizerInfo) -> set[torch.dtype]:
-    real = {torch.float32, torch.float64, torch.float16, torch.bfloat16}
-    return real | {torch.complex64, torch.complex128} if info.supports_complex else real
-
-
 _LOOP = {"foreach": False}
 
-SUITE = Suite(
-    entries={info.optim_cls.__name__: info for info in optim_db},
-    dtypes=_dtypes,
-    variants={
-        "default": Variant("as constructed without a choice", _takes_dense, _samples({}), _run_default),
-        "forloop": Variant("foreach=False", _has("foreach"), _samples(_LOOP), _run),
-        "foreach": Variant("foreach=True", _has("foreach"), _samples({"foreach": True}), _run),
-        "fused": Variant("fused=True", _has("fused"), _samples({"fused": True}), _run),
+SUITE = replace(
+    optimizers.SUITE,
+    variants=optimizers.SUITE.variants
+    | {
+        "forloop": Variant("foreach=False", optimizers.has("foreach"), optimizers.samples(_LOOP), optimizers.steps),
         "capturable": Variant(
-            "capturable=True", _has_capturable, _samples({"capturable": True, **_LOOP}), _run_capturable
+            "capturable=True", _has_capturable, optimizers.samples({"capturable": True, **_LOOP}), _run_capturable
         ),
         "capturable_foreach": Variant(
             "capturable=True, foreach=True",
             _has_capturable,
-            _samples({"capturable": True, "foreach": True}),
+            optimizers.samples({"capturable": True, "foreach": True}),
             _run_capturable,
         ),
         "differentiable": Variant(
             "differentiable=True",
-            _has("differentiable"),
-            _samples({"differentiable": True, **_LOOP}),
+            optimizers.has("differentiable"),
+            optimizers.samples({"differentiable": True, **_LOOP}),
             _run_differentiable,
         ),
-        "sparse": Variant("sparse gradients", _takes_sparse, _samples({}, sparse=True), _run),
+        "sparse": Variant("sparse gradients", _takes_sparse, optimizers.samples({}, sparse=True), optimizers.steps),
         "error": Variant("wrong settings: the exception", _has_errors, _error_samples, _error),
     },
 )
