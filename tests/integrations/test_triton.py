@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -212,3 +213,76 @@ def test_operators_made_of_kernels_run_in_eager_and_compiled_programs(cuda: Run)
             print(torch.allclose(torch.compile(lambda x, y: operator(x.sin(), y) @ y)(x, y), (x.sin() + y) @ y))
     """
     assert output_of(cuda(code)).splitlines() == ["True"] * 3
+
+
+CAPTURE = """
+import gc
+
+def captured(compute):
+    graph = torch.accelerator.Graph()
+    with torch.Stream(DEVICE), graph:
+        result = compute()
+    return graph, result
+"""
+
+
+@pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
+def test_a_graph_replays_kernels_that_its_capture_did_not_run(python: Run, mode: str) -> None:
+    code = """
+        x, y = torch.rand(100, device=DEVICE), torch.rand(100, device=DEVICE)
+        out = torch.zeros(100, device=DEVICE)
+        graph, result = captured(lambda: add[(2,)](x * 2, y, out, 100, BLOCK=64))
+        print(result, out.count_nonzero().item())
+        for _ in range(2):
+            x.copy_(torch.rand(100))
+            graph.replay()
+            print(torch.equal(out, x * 2 + y))
+    """
+    assert output_of(python(CAPTURE + textwrap.dedent(code), OPENREG_EXECUTION=mode)).splitlines() == [
+        "None 0",
+        "True",
+        "True",
+    ]
+
+
+def test_a_graph_keeps_no_tensor_of_a_kernel_and_ends_with_it(python: Run) -> None:
+    code = """
+        x = torch.ones(100, device=DEVICE)
+        memory = torch.get_device_module(DEVICE)
+        y, kept = torch.ones(100, device=DEVICE), torch.empty(100, device=DEVICE)
+        graph, _ = captured(lambda: add[(2,)](x, y, kept, 100, BLOCK=64))
+        before = memory.memory_allocated()
+        del y, kept
+        print(before - memory.memory_allocated())
+        del graph
+        gc.collect()
+        print(sum_of(x, x).sum().item())
+    """
+    assert output_of(python(CAPTURE + textwrap.dedent(code))).splitlines() == ["1024", "200.0"]
+
+
+def test_the_error_of_a_replayed_kernel_is_that_of_the_replay(python: Run) -> None:
+    code = """
+        x, out = torch.ones(100, device=DEVICE), torch.zeros(100, device=DEVICE)
+        graph, _ = captured(lambda: add[(2,)](x, x, out, 101, BLOCK=64))
+        def replay():
+            graph.replay()
+            torch.accelerator.synchronize()
+        print(error(replay))
+        print(sum_of(x, x).sum().item())
+    """
+    first, second = output_of(python(CAPTURE + textwrap.dedent(code))).splitlines()
+    assert "the Triton kernel add reads 4 bytes outside of its tensors" in first and second == "200.0"
+
+
+def test_the_sanitizer_is_silent_about_a_captured_kernel(python: Run) -> None:
+    code = """
+        from torch_openreg.openreg import sanitizer
+
+        x, y = torch.ones(100, device=DEVICE), torch.ones(100, device=DEVICE)
+        with sanitizer.enable("race,init,memory", mode="report") as session:
+            graph, out = captured(lambda: sum_of(x, y) * 2)
+            graph.replay()
+            print(out.sum().item(), [each.kind for each in session.reports])
+    """
+    assert output_of(python(CAPTURE + textwrap.dedent(code))) == "400.0 []"

@@ -609,6 +609,15 @@ void note_late_operands(orStream_t stream, DeviceIndex device, const orKernel& k
   }
 }
 
+void count_as_written(const void* data, size_t size) {
+  if (running.load(std::memory_order_relaxed)) {
+    const std::lock_guard lock(session_mutex);
+    if (session) {
+      session->shadow.forget_unwritten(reinterpret_cast<uintptr_t>(data), size);
+    }
+  }
+}
+
 bool is_in_kernel() {
   return orKernelDepth() > 0;
 }

@@ -21,6 +21,9 @@ void observe(const orActivity* activity, void* data);
 // operands as if the kernel began now. A finding is left to raise_pending(), because it cannot stop the kernel any more.
 void note_late_operands(orStream_t stream, DeviceIndex device, const orKernel& kernel);
 
+// Bytes of the device that work writes which nobody describes: a read of them is no finding of the check `init`.
+void count_as_written(const void* data, size_t size);
+
 // Whether the calling thread computes a kernel at the moment.
 bool is_in_kernel();
 

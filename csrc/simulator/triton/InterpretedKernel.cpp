@@ -1,5 +1,6 @@
 #include "simulator/triton/InterpretedKernel.h"
 
+#include "runtime/OpenRegGraphsC10Utils.h"
 #include "runtime/OpenRegKernel.h"
 #include "simulator/dry/Contents.h"
 #include "simulator/dry/Undecided.h"
@@ -16,6 +17,26 @@ void visit_accesses(void* accesses, orOperandFn_t visit, void* context) {
   }
 }
 
+// A replay calls the function, and the graph destroys it. Which tensors the kernel writes is not known before, so all
+// of them count as written from the capture on.
+void capture_interpreted(
+    orStream_t stream,
+    orGraph_t graph,
+    const char* name,
+    const std::vector<InterpretedAccess>& whole,
+    const std::function<std::vector<InterpretedAccess>(bool tells)>& compute) {
+  using Compute = std::function<std::vector<InterpretedAccess>(bool tells)>;
+  auto kept = std::make_unique<Compute>(compute);
+  const orHostFn_t replay = [](void* data) { (*static_cast<Compute*>(data))(false); };
+  const orHostFn_t destroy = [](void* data) { delete static_cast<Compute*>(data); };
+  const orKernel described{name, [](void*, orOperandFn_t, void*) {}, nullptr};
+  OPENREG_CHECK(orGraphRetainUserObject(graph, kept.get(), destroy));
+  OPENREG_CHECK(orLaunchDescribed(stream, replay, kept.release(), orLaunchDefault, &described));
+  for (const InterpretedAccess& each : whole) {
+    c10::openreg::sanitizer::count_as_written(each.data, static_cast<size_t>(each.size));
+  }
+}
+
 } // namespace
 
 void run_interpreted(
@@ -23,11 +44,16 @@ void run_interpreted(
     const char* name,
     const std::vector<InterpretedAccess>& whole,
     const std::function<std::vector<InterpretedAccess>(bool tells)>& compute) {
-  const orStream_t stream = c10::openreg::getCurrentOpenRegStream(device).stream();
+  const c10::openreg::OpenRegStream current = c10::openreg::getCurrentOpenRegStream(device);
+  const orStream_t stream = current.stream();
   std::vector<InterpretedAccess> accesses = whole;
   const orKernel described{name, &visit_accesses, &accesses};
   if (C10_UNLIKELY(dry_limit() > 0) && skip_kernel(stream, described)) {
     return;
+  }
+  orGraph_t graph = nullptr;
+  if (c10::openreg::capture_of(current, &graph) != 0) {
+    return capture_interpreted(stream, graph, name, whole, compute);
   }
   accesses.clear();
   {

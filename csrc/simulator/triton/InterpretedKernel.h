@@ -10,10 +10,11 @@
 
 // How the kernels that Triton's interpreter computes reach the device: they enter the kernel scope as every kernel does
 // (OpenRegKernel.h). The interpreter is Python code on the calling thread, so such a kernel is never queued: it waits
-// for the work that is queued on its stream.
+// for the work that is queued on its stream. In a capture, it becomes a node of the graph, and each replay interprets it.
 //
 // Rule: a kernel of Triton gets addresses, and computes on its own which of them it reads and writes. So the exact
-// operands are known only after the kernel has run. The sanitizer then checks them as if the kernel began.
+// operands are known only after the kernel has run. The sanitizer then checks them as if the kernel began. It does not
+// check the accesses of a replay: when the replay is launched, they are not known.
 namespace at::openreg {
 
 // Elements of `size` bytes, from `data` on, `step` bytes apart.
@@ -27,7 +28,8 @@ struct InterpretedAccess {
 
 // Computes a kernel on the current stream of `device`. `name` must be valid until the process ends. `whole`: the memory
 // of the tensors that the kernel gets, by which dry execution decides whether the kernel is skipped. `compute(tells)`
-// computes. It returns what it has read and written if `tells` is true, otherwise nothing.
+// computes. It returns what it has read and written if `tells` is true, otherwise nothing. A graph keeps a copy of it,
+// which may be called and destroyed on any thread.
 OPENREG_API void run_interpreted(
     c10::DeviceIndex device,
     const char* name,

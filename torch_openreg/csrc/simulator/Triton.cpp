@@ -2,6 +2,7 @@
 
 #include <torch/csrc/Exceptions.h>
 
+#include <memory>
 #include <set>
 
 #include "Bindings.h"
@@ -26,13 +27,28 @@ std::vector<InterpretedAccess> accesses_of(const std::vector<Row>& rows) {
 
 void run_interpreted(int64_t device, const std::string& name, const std::vector<Row>& whole, const py::function& run) {
   static auto* const names = new std::set<std::string>(); // guarded by Python's interpreter lock
-  const char* const kept = names->insert(name).first->c_str();
+  const char* const kept_name = names->insert(name).first->c_str();
   c10::openreg::check_device_index(device);
-  const py::gil_scoped_release no_gil;
-  at::openreg::run_interpreted(static_cast<c10::DeviceIndex>(device), kept, accesses_of(whole), [&](bool tells) {
-    const py::gil_scoped_acquire gil;
-    return accesses_of(run(tells).cast<std::vector<Row>>());
+  // A graph keeps the function, and destroys it on any thread.
+  const std::shared_ptr<py::function> kept(new py::function(run), [](py::function* function) {
+    if (Py_IsInitialized()) {
+      const py::gil_scoped_acquire gil;
+      delete function;
+    }
   });
+  const py::gil_scoped_release no_gil;
+  at::openreg::run_interpreted(
+      static_cast<c10::DeviceIndex>(device), kept_name, accesses_of(whole), [kept](bool tells) {
+        const py::gil_scoped_acquire gil;
+        try {
+          return accesses_of((*kept)(tells).cast<std::vector<Row>>());
+        } catch (py::error_already_set& error) { // a replay leaves the exception to another thread
+          error.restore();
+          python_error persistent;
+          persistent.persist();
+          throw persistent;
+        }
+      });
 }
 
 // The address at which a kernel reads and writes the bytes at `address`.

@@ -6,6 +6,7 @@ here: the addresses must lie in the kernel's tensors, and become addresses at wh
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import sys
@@ -60,12 +61,10 @@ class _Memory:
 class _Kernel:
     """A kernel that runs. ``tells``: the sanitizer wants to know what the kernel reads and writes."""
 
-    def __init__(self, name: str, tensors: list[tuple[str, torch.Tensor]], tells: bool) -> None:
+    def __init__(self, name: str, storages: list[tuple[int, int, str]], tells: bool) -> None:
         self.name, self.tells = name, tells
         self.takes_addresses = False  # it has made a pointer of an integer
-        # Of two arguments that share a storage, the first one gives the name.
-        storages = {t.untyped_storage().data_ptr(): (name, t.untyped_storage()) for name, t in reversed(tensors)}
-        self.memories = [_Memory(at, each.nbytes(), argument, tells) for at, (argument, each) in storages.items()]
+        self.memories = [_Memory(*storage, tells) for storage in storages]
 
     def host_addresses(self, pointers: Any, mask: Any, size: int, access: int) -> Any:
         """Where the host reaches the elements of ``size`` bytes at ``pointers``. Where ``mask`` is False: anywhere."""
@@ -134,6 +133,35 @@ def _tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
         yield from _tensors(name, value.base)
 
 
+class _Address:
+    """What a kernel gets in the place of a tensor. A graph keeps it, and does not keep the tensor's memory alive."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.dtype, self._address = tensor.dtype, tensor.data_ptr()
+
+    def data_ptr(self) -> int:
+        return self._address
+
+
+def _addresses(value: Any) -> Any:
+    """An argument of a kernel, with an `_Address` in the place of each tensor that `_tensors` finds."""
+    if isinstance(value, torch.Tensor):
+        return _Address(value)
+    if isinstance(value, tuple):
+        made = [_addresses(each) for each in value]
+        return type(value)(*made) if hasattr(value, "_fields") else tuple(made)
+    if type(value).__module__.startswith("triton.") and hasattr(value, "base"):
+        changed = copy.copy(value)
+        changed.base = _addresses(value.base)
+        return changed
+    return value
+
+
+_interpreter_lock = (
+    threading.RLock()
+)  # Triton's interpreter has one state for all threads, and a replay may have its own
+
+
 @torch._disable_dynamo
 def execute(original: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:
     """Wraps GridExecutor.__call__(): the kernel enters the kernel scope. Hooks run before, because they launch too."""
@@ -154,20 +182,22 @@ def execute(original: Callable[..., None], self: Any, *args: Any, **kwargs: Any)
     for hook in hooks:
         hook(*args, **{name: value for name, value in kwargs.items() if name in self.arg_names})
 
+    # Of two arguments that share a storage, the first one gives the name.
+    unique = {tensor.untyped_storage().data_ptr(): (name, tensor) for name, tensor in reversed(tensors)}
+    storages = [(at, tensor.untyped_storage().nbytes(), name) for at, (name, tensor) in unique.items()]
+    arguments = tuple(_addresses(value) for value in args), {name: _addresses(value) for name, value in kwargs.items()}
+
     def compute(tells: bool) -> list[Row]:
-        kernel = _Kernel(self.fn.__name__, tensors, tells)
-        before, _of_this_thread.kernel = _running(), kernel
-        try:
-            original(self, *args, **kwargs)
-        finally:
-            _of_this_thread.kernel = before
+        kernel = _Kernel(self.fn.__name__, storages, tells)
+        with _interpreter_lock:
+            before, _of_this_thread.kernel = _running(), kernel
+            try:
+                original(self, *arguments[0], **arguments[1])
+            finally:
+                _of_this_thread.kernel = before
         return kernel.rows()
 
-    whole = [
-        (storage.data_ptr(), storage.nbytes(), 1, storage.nbytes(), READ | WRITE)
-        for storage in (tensor.untyped_storage() for _, tensor in tensors)
-        if storage.nbytes()
-    ]
+    whole = [(at, size, 1, size, READ | WRITE) for at, size, _ in storages if size]
     _bindings._run_interpreted(tensors[0][1].device.index, self.fn.__name__, whole, compute)
     return None
 
