@@ -1242,6 +1242,49 @@ def two_graphs_of_one_pool_are_replayed_on_two_streams(fixed: bool) -> None:
     torch.accelerator.synchronize()
 
 
+def two_branches(first: Callable[[], object], second: Callable[[], object], ordered: bool) -> torch.accelerator.Graph:
+    """Captures a graph with ``first`` in one branch and ``second`` in another one, or after ``first`` if ``ordered``."""
+    side = new_stream()
+
+    def compute() -> None:
+        side.wait_stream(current())
+        first()
+        if ordered:
+            side.wait_stream(current())
+        with side:
+            second()
+        current().wait_stream(side)
+
+    return captured(compute)
+
+
+@pair("race")
+def a_branch_of_a_graph_writes_what_another_branch_reads(fixed: bool) -> None:
+    x, results = ones(64), []
+    two_branches(lambda: results.append(x * 2), lambda: x.add_(1), fixed)
+
+
+@pair("race")
+def two_branches_of_a_graph_write_one_tensor(fixed: bool) -> None:
+    x, source = ones(64), ones(64)
+    two_branches(
+        lambda: x[:40].zero_(), lambda: x[40 if fixed else 32 :].copy_(source[:24] if fixed else source[:32]), False
+    )
+
+
+@pair("race")
+def a_branch_of_a_graph_reads_a_result_before_the_other_branch_has_written_it(fixed: bool) -> None:
+    x, results = ones(64), []
+    two_branches(lambda: results.append(x * 2), lambda: results.append(results[0] + 1), fixed)
+
+
+@pair("race")
+def a_graph_within_a_graph_is_not_ordered_after_the_other_branch(fixed: bool) -> None:
+    x, results = ones(64), []
+    inner = captured(lambda: x.add_(1))
+    two_branches(lambda: results.append(x * 2), inner.replay, fixed)
+
+
 @pair("init")
 def a_result_is_read_before_the_first_replay(fixed: bool) -> None:
     x, results = ones(64), []

@@ -1152,6 +1152,52 @@ def test_a_replay_that_would_read_the_memory_of_a_graph_that_was_reset_does_not_
     assert [access.action for access in error.value.report.accesses] == ["reads", "captures"]
 
 
+def test_a_race_between_branches_of_a_graph_is_raised_at_the_second_call_of_the_capture() -> None:
+    x, side = ones(64), torch.Stream(device=DEVICE)
+
+    def compute() -> None:
+        side.wait_stream(torch.accelerator.current_stream())
+        x.sum()
+        with side:
+            x.add_(1)
+
+    with sanitizer.enable("race"), pytest.raises(sanitizer.Error) as error:
+        captured(compute)
+    lines = str(error.value).splitlines()
+    stream = rf"stream \d+ of {DEVICE}:0"
+    problem = r"race: aten::add_\.Tensor overwrites what aten::sum may still be reading: at each replay, nothing in the"
+    assert re.fullmatch(rf"{problem} graph orders {stream} after {stream}\.", lines[0])
+    assert re.fullmatch(
+        rf"  aten::add_\.Tensor writes a tensor of shape .* on {stream}, at .*:\d+ in compute", lines[1]
+    )
+    assert re.fullmatch(rf"  aten::sum reads a tensor of shape .* on {stream}, at .*:\d+ in compute", lines[2])
+    assert [access.action for access in error.value.report.accesses] == ["writes", "reads"]
+
+
+def test_joined_branches_and_the_reads_of_several_branches_are_no_race() -> None:
+    x, results = ones(64), []
+    sides = [torch.Stream(device=DEVICE) for _ in range(3)]
+
+    def compute() -> None:
+        main = torch.accelerator.current_stream()
+        for _ in range(4):
+            for side in sides:
+                side.wait_stream(main)
+                with side:
+                    results.append(x.sum())
+            for side in sides:
+                main.wait_stream(side)
+            x.add_(1)
+
+    with sanitizer.enable("race", mode="report") as session:
+        graph = captured(compute)
+        graph.replay()
+        graph.replay()
+        torch.accelerator.synchronize()
+    assert [str(report) for report in session.reports] == []
+    assert [result.item() for result in results] == [64.0 * n for n in (5, 6, 7, 8) for _ in sides]
+
+
 def test_a_hint_about_a_number_of_a_capture_has_the_lines_of_the_replay_and_of_the_capture() -> None:
     rate, x = 0.5, ones(4)
     with sanitizer.enable("graph", mode="report") as session:

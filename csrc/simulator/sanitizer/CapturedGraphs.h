@@ -4,8 +4,10 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <map>
+#include <utility>
 #include <vector>
 
+#include "simulator/sanitizer/GraphOrder.h"
 #include "simulator/sanitizer/Shadow.h"
 
 // LITERALINCLUDE START: REPLAY RULES
@@ -15,7 +17,8 @@
 // stream of the replay, so the other checks compare a replay with the rest of the program. Memory that is allocated in
 // a capture lies in segments that belong to graphs, of which the allocator reports no blocks. Each such segment is one
 // block, because the tensors in it take turns at every replay. Of each other operand it is known which block it was in
-// at the capture. If the block is gone at a replay, the replay uses the memory of others.
+// at the capture. If the block is gone at a replay, the replay uses the memory of others. Two nodes of one graph race if
+// the graph orders neither after the other. That is known at the capture of the second one, where it is reported.
 // LITERALINCLUDE END: REPLAY RULES
 namespace c10::openreg::sanitizer {
 
@@ -26,6 +29,12 @@ struct CapturedOperand {
   size_t size = 0;
   Site allocated = 0;
   bool is_of_graph = false;
+};
+
+// An access of a node, for comparisons with later nodes of the graph.
+struct NodeAccess {
+  size_t node; // its number in the graph
+  Access access;
 };
 
 struct CapturedNode {
@@ -44,6 +53,9 @@ struct CapturedScalar {
 struct CapturedGraph {
   std::vector<CapturedNode> nodes;
   std::vector<CapturedScalar> scalars;
+  GraphOrder order; // of all nodes; `nodes` has kernels, copies and fills
+  // For the race check, by ShadowBlock::begin and ShadowBlock::order.
+  std::map<std::pair<uintptr_t, uint64_t>, std::vector<NodeAccess>> accesses;
   uint64_t writes = 0; // SessionState::writes when the last replay had been launched, or at the capture
 };
 

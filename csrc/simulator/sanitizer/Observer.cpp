@@ -580,7 +580,11 @@ void observe(const orActivity* activity, void*) {
     case orActivityHandle:
       return note_handle(*activity);
     case orActivityNode:
-      return note_node(*activity);
+      note_node(*activity);
+      if (!is_internal_call()) {
+        stop_if_pending();
+      }
+      return;
     case orActivityCall:
       if (std::strcmp(activity->name, "orGraphLaunch") == 0) {
         return activity->phase == orActivityBegin ? begin_replay(*activity) : end_replay(*activity);

@@ -15,7 +15,8 @@ std::string who(const Access& access) {
   return name_of_stream(access.stream, access.device);
 }
 
-Report make_race(const ShadowBlock& block, const Access& now, const Access& before, bool is_host) {
+// `orders`: "nothing orders", and what does not.
+Report make_race(const ShadowBlock& block, const Access& now, const Access& before, bool is_host, const char* orders) {
   const bool reads = !now.writes();
   Report report{.kind = FindingKind::Race, .accesses = {now, before}, .block = block.size, .allocated = block.site};
   report.problem = c10::str(
@@ -24,7 +25,7 @@ Report make_race(const ShadowBlock& block, const Access& now, const Access& befo
       before.name,
       before.writes() ? (reads ? " may not have written yet" : " may still be writing") : " may still be reading",
       is_host ? c10::str(": the host does not wait for ", who(before), ".")
-              : c10::str(": nothing orders ", who(now), " after ", who(before), "."));
+              : c10::str(": ", orders, " ", who(now), " after ", who(before), "."));
   report.remedy = is_host ? c10::str(
                                 "Let the host wait between the two accesses: call event.synchronize() for an event "
                                 "that was recorded after ",
@@ -49,9 +50,17 @@ void find_races(const ShadowBlock& block, const Access& access, const Clocks& cl
   for (const Access& each : block.accesses) {
     if (!clocks.is_before(each.actor, each.time, access.actor) && (access.writes() || each.writes()) &&
         access.extent.overlaps(each.extent)) {
-      found.push_back(make_race(block, access, each, access.actor == kHost));
+      found.push_back(make_race(block, access, each, access.actor == kHost, "nothing orders"));
     }
   }
+}
+
+Report make_race_in_graph(const ShadowBlock& block, const Access& now, const Access& before) {
+  Report report = make_race(block, now, before, false, "at each replay, nothing in the graph orders");
+  if (block.is_of_graph) { // the block is a segment, which no line of the program has allocated
+    report.block = 0;
+  }
+  return report;
 }
 
 void keep_access(ShadowBlock& block, Access access, const Clocks& clocks) {

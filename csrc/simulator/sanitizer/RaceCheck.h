@@ -21,6 +21,9 @@ void find_races(const ShadowBlock& block, const Access& access, const Clocks& cl
 // Keeps `access`, which happens now, for later comparisons.
 void keep_access(ShadowBlock& block, Access access, const Clocks& clocks);
 
+// The report about two nodes of a graph that it does not order.
+Report make_race_in_graph(const ShadowBlock& block, const Access& now, const Access& before);
+
 // Whether a queued access may still write bytes of `extent`, as far as the host knows.
 bool may_be_written(const ShadowBlock& block, const Extent& extent, const Clocks& clocks);
 

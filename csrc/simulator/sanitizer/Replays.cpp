@@ -2,6 +2,7 @@
 
 #include <c10/core/DynamicCast.h>
 #include <c10/util/StringUtil.h>
+#include <openreg_graph.h>
 
 #include <algorithm>
 #include <atomic>
@@ -86,6 +87,42 @@ ShadowBlock* find_or_add_memory_of_graph(const Access& access, Site site) {
   block.order = ++session->order;
   block.is_of_graph = true;
   return &block;
+}
+
+// ---- races between nodes of one graph
+
+// Adds the node that the activity has made, and those before it that the sanitizer is not notified of: host functions,
+// and records of events. Returns false if the graph is not known any more.
+bool add_to_order(GraphOrder& order, const orActivity& activity, size_t number) {
+  orStreamCaptureStatus status = orStreamCaptureStatusNone;
+  orGraph_t graph = nullptr;
+  orGraphNode node{};
+  if (orStreamGetCaptureInfo(activity.stream, &status, nullptr, &graph) != orSuccess || !graph) {
+    return false;
+  }
+  while (order.size() <= number) {
+    if (orGraphGetNode(graph, order.size(), &node) != orSuccess) {
+      return false;
+    }
+    order.add(node.dependencies, node.dependencyCount);
+  }
+  return true;
+}
+
+void find_races_in_graph(
+    CapturedGraph& graph, size_t number, const ShadowBlock& block, const Access& access, std::vector<Report>& found) {
+  std::vector<NodeAccess>& accesses = graph.accesses[{block.begin, block.order}];
+  for (const NodeAccess& each : accesses) {
+    if (!graph.order.is_before(each.node, number) && (access.writes() || each.access.writes()) &&
+        access.extent.overlaps(each.access.extent)) {
+      found.push_back(make_race_in_graph(block, access, each.access));
+    }
+  }
+  std::erase_if(accesses, [&](const NodeAccess& each) { // as in keep_access()
+    return graph.order.is_before(each.node, number) && (access.writes() || !each.access.writes()) &&
+           access.extent.covers(each.access.extent);
+  });
+  accesses.push_back({number, access});
 }
 
 // ---- hints: what a replay does not see
@@ -182,15 +219,19 @@ void set_number_source(NumberSource source) {
 }
 
 void note_node(const orActivity& activity) {
+  const orCapturedNode& made = *static_cast<const orCapturedNode*>(activity.object);
   const Site site = current_site();
   const std::vector<Access>& accesses = collect(activity);
   const std::lock_guard lock(session_mutex);
   if (!session) {
     return;
   }
-  CapturedGraph& graph = session->graphs.captured[number_of(activity)];
+  CapturedGraph& graph = session->graphs.captured[made.graph];
   graph.writes = session->writes;
   CapturedNode& node = graph.nodes.emplace_back(CapturedNode{.is_internal = is_internal_call()});
+  const bool finds_races =
+      session->checks & kRace && !node.is_internal && add_to_order(graph.order, activity, made.number);
+  std::vector<Report> found;
   for (const Access& access : accesses) {
     if (node.is_internal) {
       break;
@@ -209,8 +250,13 @@ void note_node(const orActivity& activity) {
       if (session->checks & kInit && block->is_of_graph && access.writes() && !access.reads) {
         block->unwritten.add(access.extent); // until the first replay
       }
+      if (finds_races) {
+        find_races_in_graph(graph, made.number, *block, operand.access, found);
+      }
     }
   }
+  add_new_reports(found);
+  note_captured_call(made.graph);
 }
 
 void note_captured_scalar(const char* name, const at::Tensor& tensor) {

@@ -24,6 +24,7 @@ struct Pending {
   uint64_t session_number = 0;
   size_t finding = 0;
   bool exists = false;
+  uintptr_t graph = 0; // whose capture the finding has stopped a call of; 0: none
 };
 thread_local constinit ThreadOwned<Pending> pending;
 
@@ -36,6 +37,25 @@ void forget_pending() {
 bool has_pending() {
   return pending->exists && pending->session_number == session_number.load(std::memory_order_relaxed);
 }
+
+void note_captured_call(uintptr_t graph) {
+  if (has_pending()) {
+    pending->graph = graph;
+  } else if (pending->graph != graph) {
+    pending->graph = 0;
+  }
+}
+
+namespace {
+
+// The stopped call has left its branch of the graph without the join at its end. The end of the capture says so, and
+// must not hide the finding.
+bool ends_stopped_capture() {
+  return pending->graph != 0 && pending->session_number == session_number.load(std::memory_order_relaxed) &&
+         orPeekAtLastError() == orErrorStreamCaptureUnjoined;
+}
+
+} // namespace
 
 void take_late_report() {
   if (session->found_late && session->raises && !has_pending()) {
@@ -53,8 +73,10 @@ void raise_late() {
 }
 
 void raise_pending() {
-  if (has_pending()) {
-    pending->exists = false;
+  if (has_pending() || ends_stopped_capture()) {
+    if (!std::exchange(pending->exists, false)) {
+      pending->graph = 0;
+    }
     orGetLastError(); // clears the error with which the device library refused the work
     if (const auto raise = raiser.load()) {
       raise(pending->finding);

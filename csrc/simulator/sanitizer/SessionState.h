@@ -93,6 +93,8 @@ void settle_early_frees(std::optional<Actor> actor, std::vector<Report>& found);
 void forget_pending();
 // Whether the calling thread's next work is to be stopped with a finding.
 bool has_pending();
+// The calling thread's call has made a node of a graph.
+void note_captured_call(uintptr_t graph);
 // Sets the function that throws a finding, given by its number. The thread whose work was stopped calls it.
 OPENREG_API void set_raiser(void (*raise)(size_t finding));
 // Throws the finding of has_pending(), through the function of set_raiser(). Returns if has_pending() is false.

@@ -157,10 +157,12 @@ orError_t tellLaunch(int device, orStream_t stream, const orKernel& what) {
   return takeStop();
 }
 
-void tellNode(int device, orStream_t stream, const orKernel& what, uintptr_t graph) {
+orError_t tellNode(int device, orStream_t stream, const orKernel& what, uintptr_t graph, size_t number) {
   orActivity activity = describe(orActivityNode, orActivityPoint, device, stream, what);
-  activity.object = reinterpret_cast<const void*>(graph);
+  const orCapturedNode node{graph, number};
+  activity.object = &node;
   tellWithin(activity);
+  return takeStop();
 }
 
 orError_t takeStop() {

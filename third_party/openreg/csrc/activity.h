@@ -46,7 +46,8 @@ inline orError_t checkLaunch(int device, orStream_t stream, const orKernel& what
 }
 
 // Tells the subscribers that a capture has made a node of the graph with this number (Graph::number).
-void tellNode(int device, orStream_t stream, const orKernel& what, uintptr_t graph);
+// Returns the error of takeStop().
+orError_t tellNode(int device, orStream_t stream, const orKernel& what, uintptr_t graph, size_t number);
 
 // To be called after a begin or a launch was told. Returns the error that fail() has recorded if a subscriber stopped
 // the work, else orSuccess.

@@ -183,11 +183,10 @@ orError_t waitForPoint(const StreamPtr& stream, const CapturePoint& point) {
   return orSuccess;
 }
 
-// Do not call it with the lock: it calls the subscribers.
-void noteNode(int device, orStream_t stream, const Work& work, const Graph& graph) {
-  if (work.kind != 0 && orIsObserved(orActivityNode)) {
-    tellNode(device, stream, work.what, graph.number);
-  }
+// Do not call it with the lock: it calls the subscribers. Returns an error if one of them stops the call.
+orError_t noteNode(int device, orStream_t stream, const Work& work, const Graph& graph, size_t number) {
+  return work.kind != 0 && orIsObserved(orActivityNode) ? tellNode(device, stream, work.what, graph.number, number)
+                                                        : orSuccess;
 }
 
 orError_t refuse(Capture& capture, const char* what) {
@@ -202,6 +201,7 @@ orError_t refuse(Capture& capture, const char* what) {
 
 orError_t capture(const StreamPtr& stream, orGraphNodeType type, const Work& work, std::shared_ptr<void> owned) {
   std::shared_ptr<const Graph> graph;
+  size_t number = 0;
   {
     const std::lock_guard lock(graphLock);
     const orError_t error = add(*stream, GraphNode{type, stream->device, work, nullptr, {}, std::move(owned)});
@@ -209,9 +209,9 @@ orError_t capture(const StreamPtr& stream, orGraphNodeType type, const Work& wor
       return error;
     }
     graph = stream->capture->capture->graph;
+    number = graph->nodes.size() - 1;
   }
-  noteNode(stream->device, stream->handle, work, *graph);
-  return orSuccess;
+  return noteNode(stream->device, stream->handle, work, *graph, number);
 }
 
 namespace {
@@ -251,15 +251,20 @@ orError_t addAll(const StreamPtr& stream, const std::shared_ptr<const Graph>& gr
 
 orError_t capture(const StreamPtr& stream, const std::shared_ptr<const Graph>& graph) {
   std::shared_ptr<const Graph> own;
+  size_t number = 0; // of the node that is noted next
   {
     const std::lock_guard lock(graphLock);
     if (const orError_t error = addAll(stream, graph); error != orSuccess) {
       return error;
     }
     own = stream->capture->capture->graph;
+    number = own->nodes.size() - graph->nodes.size();
   }
   for (const GraphNode& node : graph->nodes) {
-    noteNode(stream->device, stream->handle, node.work, *own);
+    const orError_t error = noteNode(stream->device, stream->handle, node.work, *own, number++);
+    if (error != orSuccess) {
+      return error;
+    }
   }
   return orSuccess;
 }

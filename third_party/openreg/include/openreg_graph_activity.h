@@ -14,9 +14,14 @@
  * on the calling thread. Its stream, name and operands are those of the work, which does not run now. A replay notifies
  * of an orActivityLaunch for each of these nodes, in the same order, within its orActivityCall.
  *
- * orActivity.object is a number that stands for the graph, and for no other graph of the process. The orActivityCall of
- * orGraphLaunch has the same number.
+ * orActivity.object points to an orCapturedNode, which is valid during the callback. After orActivityStop() the node
+ * stays in the graph, and the call that is captured returns the error.
  */
 #define orActivityNode ((orActivityKind)1024)
+
+typedef struct orCapturedNode {
+  uintptr_t graph; /* stands for the graph, and for no other graph of the process; orActivity.object of orGraphLaunch */
+  size_t number;   /* of the node in the graph: orGraphGetNode, with the graph of orStreamGetCaptureInfo */
+} orCapturedNode;
 
 #endif /* OPENREG_GRAPH_ACTIVITY_H */
