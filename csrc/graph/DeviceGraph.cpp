@@ -1,5 +1,6 @@
 #include "graph/DeviceGraph.h"
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
 
@@ -14,6 +15,7 @@
 #include "runtime/OpenRegCaptureRegistry.h"
 #include "runtime/OpenRegGenerator.h"
 #include "runtime/OpenRegGraphsC10Utils.h"
+#include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegMutex.h"
 #include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegTorchVersion.h"
@@ -90,9 +92,10 @@ void DeviceGraph::capture_begin(at::MempoolId_t pool, at::GraphCaptureMode mode)
   const at::MempoolId_t chosen = pool == at::MempoolId_t(0, 0) ? new_pool() : pool;
   OPENREG_CHECK(orStreamBeginCapture(OpenRegStream(stream).stream(), native_mode(mode)));
   const uint64_t capture = capture_of(stream);
+  const auto is_captured = [capture](Stream current) { return capture_of(current) == capture; };
   try {
-    device_allocator()->begin_allocate_to_pool(
-        stream.device_index(), chosen, [capture](Stream current) { return capture_of(current) == capture; });
+    device_allocator()->begin_allocate_to_pool(stream.device_index(), chosen, is_captured);
+    at::getHostAllocator(identity.type)->begin_allocate_to_pool(chosen, is_captured);
   } catch (...) {
     orStreamEndCapture(OpenRegStream(stream).stream(), &graph_);
     release_graph();
@@ -170,6 +173,7 @@ std::exception_ptr DeviceGraph::end_capture() {
     capturing().erase(capture_);
   }
   device_allocator()->end_allocate_to_pool(stream_.device_index(), pool_);
+  at::getHostAllocator(identity.type)->end_allocate_to_pool(pool_);
   std::erase_if(generators_, [&](const at::Generator& each) {
     return !generator_of(each, stream_.device_index()).end_capture(capture_);
   });
@@ -263,6 +267,7 @@ void DeviceGraph::release_pools() {
     device_allocator()->release_pool(stream_.device_index(), each);
   }
   if (pool_ != at::MempoolId_t(0, 0)) {
+    at::getHostAllocator(identity.type)->release_pool(pool_);
     device_allocator()->release_pool(stream_.device_index(), std::exchange(pool_, {0, 0}));
   }
 }

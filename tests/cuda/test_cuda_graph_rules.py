@@ -75,7 +75,10 @@ QUESTIONS = [
     Question("x.copy_(pinned)", WAITS, "aten/src/ATen/native/cuda/Copy.cu: waits for the stream"),
     Question("x.copy_(pinned, non_blocking=True)", CAPTURED, "aten/src/ATen/native/cuda/Copy.cu"),
     Question("pinned.copy_(x, non_blocking=True)", CAPTURED, "aten/src/ATen/native/cuda/Copy.cu"),
+    Question("torch.ones(4).pin_memory()", CAPTURED, "aten/src/ATen/cuda/CachingHostAllocator.cpp: a private pool"),
+    Question("x.to('cpu', non_blocking=True)", CAPTURED, "aten/src/ATen/native/TensorConversions.cpp: pinned"),
     Question("x.copy_(y)", CAPTURED, GUIDE),
+    Question("copy.deepcopy(x)", CAPTURED, "torch/storage.py: a copy on the device"),
     Question("x.zero_()", CAPTURED, GUIDE),
     Question("x[x > 0] = 0.0", CAPTURED, "aten/src/ATen/native/TensorAdvancedIndexing.cpp: masked_fill"),
     Question(
@@ -92,6 +95,7 @@ QUESTIONS = [
     Question(
         "torch.cuda.current_stream().record_event().synchronize()", "cudaErrorCapturedEvent", f"{RUNTIME}: cudaError_t"
     ),
+    Question("torch.cuda.Event(external=True).record()", CAPTURED, f"{RUNTIME}: cudaEventRecordWithFlags"),
     Question("before.query()", WAITS, f"{RUNTIME}: cudaThreadExchangeStreamCaptureMode, unsafe calls"),
     Question("x.add_(1).record_stream(side)", CAPTURED, "c10/cuda/CUDACachingAllocator.cpp"),
     # Other streams.
@@ -140,7 +144,7 @@ QUESTIONS = [
 ]
 
 START = """
-import json, sys, threading
+import copy, json, sys, threading
 import torch
 from torch import nn
 from torch.nn import functional as F

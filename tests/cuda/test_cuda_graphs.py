@@ -467,6 +467,89 @@ def test_a_captured_step_of_a_language_model_trains_as_the_uncaptured_one(
     )
 
 
+@MODES
+def test_each_replay_records_an_external_event_and_waits_for_one(succeeds: Callable[..., None], mode: str) -> None:
+    succeeds(
+        """
+        x, side = torch.ones(4, device="cuda"), torch.cuda.Stream()
+        start, end = (torch.cuda.Event(enable_timing=True, external=True) for _ in range(2))
+        gate, graph, waits = torch.cuda.Event(external=True), torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            start.record()
+            y = x * 2
+            end.record()
+        gate.record()
+        with torch.cuda.graph(waits):
+            gate.wait()
+            z = x * 3
+        for _ in range(2):
+            graph.replay()
+            side.wait_event(end)
+            with torch.cuda.stream(side):
+                sum = y + 1
+            end.synchronize()
+            assert end.query() and start.elapsed_time(end) >= 0
+            side.synchronize()
+            assert sum.tolist() == [3] * 4
+        for value in (5, 7):
+            with torch.cuda.stream(side):
+                torch.cuda._sleep(1000000)
+                x.fill_(value)
+                gate.record()
+            waits.replay()
+            assert z.tolist() == [3 * value] * 4
+        """,
+        OPENREG_EXECUTION=mode,
+    )
+
+
+@MODES
+def test_pinned_memory_of_a_capture_belongs_to_the_graph(succeeds: Callable[..., None], mode: str) -> None:
+    succeeds(
+        """
+        x, graph = torch.zeros(4, device="cuda"), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            pinned = torch.arange(4.0).pin_memory()
+            x.copy_(pinned, non_blocking=True)
+            result = (x + 1).to("cpu", non_blocking=True)
+        assert result.is_pinned()
+        del pinned  # the graph reads the memory at each replay, so nobody else gets it
+        others = [torch.full((4,), 9.0).pin_memory() for _ in range(8)]
+        for _ in range(2):
+            x.zero_()
+            graph.replay()
+            torch.cuda.synchronize()
+            assert x.tolist() == [0, 1, 2, 3] and result.tolist() == [1, 2, 3, 4]
+        graph.reset()
+        torch.ones(4).pin_memory()
+        """,
+        OPENREG_EXECUTION=mode,
+    )
+
+
+@MODES
+def test_a_storage_that_pytorch_made_is_captured(succeeds: Callable[..., None], mode: str) -> None:
+    succeeds(
+        """
+        import copy
+        x, graph = torch.ones(4, device="cuda"), torch.cuda.CUDAGraph()
+        plain = torch.tensor([], device="cuda").set_(torch.UntypedStorage(16, device="cuda")).view(torch.float32)
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            y = copy.deepcopy(x * 2)
+            plain.copy_(y)
+            plain.add_(1)
+            z = plain.sum() + plain.cumsum(0)
+        for value in (1, 5):
+            x.fill_(value)
+            graph.replay()
+            assert y.tolist() == [2 * value] * 4 and plain.tolist() == [2 * value + 1] * 4
+            assert z.tolist() == [(4 + n) * (2 * value + 1) for n in (1, 2, 3, 4)]
+        """,
+        OPENREG_EXECUTION=mode,
+    )
+
+
 def test_an_input_that_is_freed_before_a_replay_is_reported_if_the_program_asks(succeeds: Callable[..., None]) -> None:
     succeeds(
         """

@@ -77,14 +77,18 @@ class _CudaStreamBase(torch.Stream):
 
 class _CudaEventBase(torch.Event):
     _interprocess = False
+    _external = False  # in a capture, a record and a wait become nodes of the graph
 
     def __new__(
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
     ) -> _CudaEventBase:
         # As in C++, where each of the four arguments is a number.
-        timing, waits, shared, _ = (bool(index(each)) for each in (enable_timing, blocking, interprocess, external))
+        timing, waits, shared, external = (
+            bool(index(each)) for each in (enable_timing, blocking, interprocess, external)
+        )
         event = super().__new__(cls, "cuda", enable_timing=timing, blocking=waits, interprocess=shared)
         event._interprocess = shared
+        event._external = external
         return event
 
     @classmethod
@@ -124,7 +128,17 @@ class _CudaEventBase(torch.Event):
                 f"Event device {own.index} does not match recording stream's device {stream.device_index}."
             )
         self._create(stream.device_index)
-        super().record(stream)
+        if self._external and stream.is_capturing():
+            _C._record_external(self, stream)
+        else:
+            super().record(stream)
+
+    def wait(self, stream: torch.Stream) -> None:  # type: ignore[override] # torch.cuda.Event always passes a stream
+        """Makes later work of the stream wait for the event's last record."""
+        if self._external and self.event_id and stream.is_capturing():
+            _C._wait_external(self, stream)
+        else:
+            super().wait(stream)
 
     def _create(self, device: int) -> None:
         if self._interprocess and not self.event_id:

@@ -8,6 +8,7 @@
 #include <openreg_activity.h>
 #include <openreg_progress.h>
 
+#include "runtime/OpenRegGraphsC10Utils.h"
 #include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegMutex.h"
 #include "runtime/OpenRegObserver.h"
@@ -64,7 +65,12 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<Stream, HostEvent>
   void allocate_host_memory(size_t size, void** pointer) override {
     const Timer timer(stats_.timing_mutex_, stats_.host_alloc_time);
     const ObservedCalls calls(CallKind::Internal);
-    OPENREG_CHECK(orMallocHost(pointer, size));
+    if (current_stream_is_capturing_fast_path()) { // as the device's memory: a capture does not refuse it
+      const UnsafeCalls unsafe;
+      OPENREG_CHECK(orMallocHost(pointer, size));
+    } else {
+      OPENREG_CHECK(orMallocHost(pointer, size));
+    }
   }
 
   void free_block(at::HostBlock<Stream>* block) override {
@@ -82,6 +88,10 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<Stream, HostEvent>
 
   Stream get_current_stream() const override {
     return getCurrentOpenRegStream(-1);
+  }
+
+  bool stream_is_capturing(Stream stream) const override {
+    return capture_of(stream) != 0;
   }
 };
 // LITERALINCLUDE END: HOST ALLOCATOR

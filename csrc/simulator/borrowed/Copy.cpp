@@ -12,6 +12,7 @@
 #include "runtime/OpenRegWait.h"
 #include "simulator/borrowed/Components.h"
 #include "simulator/borrowed/KernelScope.h"
+#include "simulator/borrowed/queue/Operands.h"
 #include "simulator/borrowed/queue/Queue.h"
 
 // The copies that copy_ leaves to a kernel (../aten/native/Copy.h). Here the kernel is the CPU's copy_ on aliases. An
@@ -35,9 +36,8 @@ Tensor queued_operand(const Tensor& tensor, bool is_source) {
   const TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   if (is_device_tensor(tensor)) {
-    return c10::openreg::keeps_cpu_view(storage) && !c10::openreg::is_cow(storage)
-               ? make_like(c10::openreg::cpu_view_of(storage), c10::DispatchKey::CPU, impl)
-               : Tensor();
+    return may_be_queued(storage) ? make_like(c10::openreg::cpu_view_of(storage), c10::DispatchKey::CPU, impl)
+                                  : Tensor();
   }
   if (is_pinned(tensor)) {
     return make_like(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage), c10::DispatchKey::CPU, impl);

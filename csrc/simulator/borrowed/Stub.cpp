@@ -6,6 +6,7 @@
 #include "runtime/OpenRegStorage.h"
 #include "simulator/borrowed/KernelScope.h"
 #include "simulator/borrowed/OpenMPTeam.h"
+#include "simulator/borrowed/queue/Operands.h"
 
 // What StubKernel does before it calls the CPU's inner loop: it begins or queues the kernel, translates the addresses
 // of device operands, and casts 0-dim CPU operands. It also makes autograd run a later backward on the thread that
@@ -75,7 +76,7 @@ bool can_be_queued(const TensorIteratorBase& iterator) {
       const TensorBase& tensor = operand.tensor_base();
       const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
       const bool lacks_memory = !storage->data() && tensor.numel() > 0;
-      if (lacks_memory || !c10::openreg::keeps_cpu_view(storage) || c10::openreg::is_cow(storage)) {
+      if (lacks_memory || !may_be_queued(storage)) {
         return false;
       }
     }

@@ -17,6 +17,7 @@
 #include "Forward.h"
 #include "Graph.h"
 #include "Storage.h"
+#include "openreg_graph.h"
 #include "openreg_ipc.h"
 #include "openreg_launch.h"
 #include "runtime/OpenRegStream.h"
@@ -77,6 +78,26 @@ void create_interprocess_event(const py::object& event, c10::DeviceIndex device)
   const c10::DeviceGuard guard(c10::Device(c10::DeviceType::CUDA, device));
   OPENREG_CHECK(orIpcEventCreate(&handle, timing ? orEventEnableTiming : orEventDisableTiming));
   openreg::set_handle(event_of(event), handle, device);
+}
+
+// The calls of an event with external=True in a capture: each replay records the event, or waits for it.
+void record_external(const py::object& event, const c10::Stream& stream) {
+  if (!event_of(event).eventId()) {
+    const bool timing = event_of(event).flag() == c10::EventFlag::BACKEND_DEFAULT;
+    openreg::set_handle(
+        event_of(event),
+        openreg::create_event(stream, timing ? orEventEnableTiming : orEventDisableTiming),
+        stream.device_index());
+  }
+  OPENREG_CHECK(orEventRecordWithFlags(
+      static_cast<orEvent_t>(event_of(event).eventId()),
+      openreg::OpenRegStream(stream).stream(),
+      orEventRecordExternal));
+}
+
+void wait_external(const py::object& event, const c10::Stream& stream) {
+  OPENREG_CHECK(orStreamWaitEvent(
+      openreg::OpenRegStream(stream).stream(), static_cast<orEvent_t>(event_of(event).eventId()), orEventWaitExternal));
 }
 
 py::bytes event_ipc_handle(const py::object& event) {
@@ -151,6 +172,8 @@ PyMODINIT_FUNC PyInit__C() {
              }));
   module.def("_elapsed_time", wrap_pybind_function(&elapsed_time));
   module.def("_create_interprocess_event", wrap_pybind_function(&create_interprocess_event));
+  module.def("_record_external", wrap_pybind_function(&record_external));
+  module.def("_wait_external", wrap_pybind_function(&wait_external));
   module.def("_event_ipc_handle", wrap_pybind_function(&event_ipc_handle));
   module.def("_open_event", wrap_pybind_function(&open_event));
   module.def("_sleep", wrap_pybind_function_no_gil(&sleep_cycles));

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "aten/native/Minimal.h"
+#include "runtime/OpenRegGraphsC10Utils.h"
 #include "runtime/OpenRegIdentity.h"
 #include "simulator/ThreadOwned.h"
 #include "simulator/borrowed/Components.h"
@@ -62,6 +63,12 @@ Tensor meta_operand(size_t operand, const TensorImpl& like) {
 
 } // namespace
 
+bool may_be_queued(const c10::StorageImpl* storage) {
+  using namespace c10::openreg;
+  return storage && !is_cow(storage) &&
+         (C10_LIKELY(keeps_cpu_view(storage)) || capture_of(getCurrentOpenRegStream(storage->device().index())) != 0);
+}
+
 bool QueuedOperands::add(const Tensor& tensor, bool is_written, Tensor& meta, Tensor& cpu) {
   TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (operands_.size() < kFew) {
@@ -82,7 +89,7 @@ bool QueuedOperands::add(const Tensor& tensor, bool is_written, Tensor& meta, Te
     }
     c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
     const bool lacks_memory = !storage->data() && impl->numel() > 0;
-    if (!c10::openreg::keeps_cpu_view(storage) || c10::openreg::is_cow(storage) || lacks_memory) {
+    if (lacks_memory || !may_be_queued(storage)) {
       return false;
     }
     cpu = make_like(c10::openreg::cpu_view_of(storage), c10::DispatchKey::CPU, *impl);

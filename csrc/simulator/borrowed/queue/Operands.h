@@ -7,6 +7,10 @@
 
 namespace at::openreg {
 
+// Whether queued work may use a CPU view of the storage. Memory of other code may be freed without regard to the stream,
+// so the storage must be of the device's own class; but a graph keeps addresses only, as on CUDA, so a capture takes all.
+bool may_be_queued(const c10::StorageImpl* storage);
+
 // The operands of one call, as the meta kernel and as the queued kernel see them.
 class QueuedOperands {
  public:
