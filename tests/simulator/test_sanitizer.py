@@ -1214,6 +1214,35 @@ def test_a_hint_about_a_number_of_a_capture_has_the_lines_of_the_replay_and_of_t
     assert lines[3] == "  Keep the value in a tensor on the device, and change it there: value.fill_(new)."
 
 
+def test_a_hint_about_an_input_has_the_line_of_the_tensor_that_the_replay_does_not_read() -> None:
+    with sanitizer.enable("graph", mode="report") as session:
+        x = ones(64)
+        graph = captured(lambda: x.mul(2))
+        batch = torch.full((64,), 2.0, device=DEVICE)
+        graph.replay()
+    (report,) = session.reports
+    lines = str(report).splitlines()
+    problem = (
+        "graph: nobody has written an input of the graph since its last replay or its capture, but the program has "
+    )
+    assert lines[0] == problem + "written another tensor of the same size, which the replay does not read."
+    assert [access.action for access in report.accesses] == ["replays", "captures", "allocates"]
+    assert all(" in test_a_hint_about_an_input" in report.accesses[n].site for n in (0, 2))
+    del batch
+
+
+def test_a_hint_about_a_scalar_of_the_host_has_both_values() -> None:
+    x, scale = ones(64), torch.full((), 2.0)
+    with sanitizer.enable("graph", mode="report") as session:
+        graph = captured(lambda: x.mul(scale))
+        scale.fill_(3)
+        graph.replay()
+    (report,) = session.reports
+    problem = "graph: a tensor of the host was 2 at the capture and is 3 now; the replay computes with the old value."
+    assert str(report).splitlines()[0] == problem
+    assert [access.action for access in report.accesses] == ["replays", "captures"]
+
+
 def test_numbers_are_followed_in_attributes_and_modules_and_no_object_is_kept() -> None:
     class Scale:
         factor = 1.0

@@ -514,6 +514,17 @@ def memory_of_a_graph_is_its_own(device):
         same(each, torch.full((1 << 16,), float(n)))
 
 
+@graphs.check("pinned")
+def pinned_memory_of_a_graph_is_its_own(device):
+    """A replay copies from memory that the capture has pinned. The memory is not reused, though its tensor was destroyed."""
+    x = torch.zeros(1 << 10, device=device)
+    graph, _ = capture(device, lambda: x.copy_(torch.ones(1 << 10).pin_memory(), non_blocking=True))
+    others = [torch.full((1 << 10,), float(n)).pin_memory() for n in range(2, 10)]
+    graph.replay()
+    same(x, torch.ones(1 << 10))
+    del others
+
+
 @graphs.check("statistics")
 def a_replay_allocates_nothing(device):
     """A replay makes no allocation."""

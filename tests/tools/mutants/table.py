@@ -173,6 +173,7 @@ HOST_ALLOCATOR = {
     "  void record_stream(std::optional<std::vector<HostEvent>>& events, Stream stream) override {": "return;",
     "  bool query_event(HostEvent& event) override {": "return true;",
     "  Stream get_current_stream() const override {": "return getDefaultOpenRegStream(-1);",
+    "  bool stream_is_capturing(Stream stream) const override {": "return false;",
     "  at::DataPtr allocate(size_t size) override {": "return c10::GetAllocator(c10::DeviceType::CPU)->allocate(size);",
     "  bool record_event(void* pointer, void* context, Stream stream) override {": "return false;",
     "  void empty_cache() override {": "return;",
@@ -258,6 +259,28 @@ REPLACED = (
            first="streams/errors/*"),
     Mutant("device.findUnjoined", "graph", DEVICE + "graph_capture.cpp",
            after="const Stream* findUnjoined(const Capture& capture) {", code="return nullptr;", first="streams/graphs/*"),
+    Mutant("device.waitForPoint", "graph", DEVICE + "graph_capture.cpp",
+           after="orError_t waitForPoint(const StreamPtr& stream, const CapturePoint& point) {", code="return orSuccess;",
+           first="streams/graphs/*"),
+    Mutant("device.refuse", "graph", DEVICE + "graph_capture.cpp",
+           after="orError_t refuse(Capture& capture, const char* what) {", code="return orSuccess;", first="streams/graphs/*"),
+    Mutant("generator.begin_capture", "graph", RUNTIME + "Generator.cpp",
+           after="void OpenRegGeneratorImpl::begin_capture(uint64_t capture) {", code="return;", first="streams/graphs/*"),
+    *(
+        Mutant(f"sanitizer.{name}", "graph", "csrc/simulator/sanitizer/Replays.cpp", after=signature, code=code, within="")
+        for name, signature, code in (
+            ("find_races_in_graph",
+             "    CapturedGraph& graph, size_t number, const ShadowBlock& block, const Access& access, std::vector<Report>& found) {",
+             "return;"),
+            ("check_captured", "bool check_captured(const CapturedNode& node, const Access& access, std::vector<Report>& found) {",
+             "return true;"),
+            ("check_inputs", "void check_inputs(const CapturedGraph& graph, const Access& replay, std::vector<Report>& found) {",
+             "return;"),
+            ("check_scalars", "void check_scalars(const CapturedGraph& graph, const Access& replay, std::vector<Report>& found) {",
+             "return;"),
+            ("note_captured_numbers", "void note_captured_numbers(const std::vector<double>& numbers) {", "return;"),
+        )
+    ),
     Mutant("guard.registration", "row", RUNTIME + "Registration.cpp", find="C10_REGISTER_GUARD_IMPL(PrivateUse1, OpenRegGuardImpl);",
            code="static const bool guard_registered = [] { if (!MUTANT(\"guard.registration\")) { static const "
            "c10::impl::DeviceGuardImplRegistrar r(DeviceType::PrivateUse1, new OpenRegGuardImpl); } return true; }();",
@@ -347,6 +370,15 @@ OWN_TESTS = {
     "environment.OPENREG_ORDER": "device_library/test_openreg_order.py::test_the_order_is_printed",
     "environment.OPENREG_POISON": "runtime/test_memory_limits.py::test_poisoned_memory_holds_nan_until_it_is_written",
     "environment.OPENREG_FAULTS": "simulator/test_faults.py::test_a_process_is_killed",
+    "sanitizer.find_races_in_graph":
+        "simulator/test_sanitizer.py::test_a_race_between_branches_of_a_graph_is_raised_at_the_second_call_of_the_capture",
+    "sanitizer.check_captured":
+        "simulator/test_sanitizer.py::test_a_replay_that_would_read_the_memory_of_a_graph_that_was_reset_does_not_run",
+    "sanitizer.note_captured_numbers":
+        "simulator/test_sanitizer.py::test_a_hint_about_a_number_of_a_capture_has_the_lines_of_the_replay_and_of_the_capture",
+    "sanitizer.check_inputs":
+        "simulator/test_sanitizer.py::test_a_hint_about_an_input_has_the_line_of_the_tensor_that_the_replay_does_not_read",
+    "sanitizer.check_scalars": "simulator/test_sanitizer.py::test_a_hint_about_a_scalar_of_the_host_has_both_values",
     "environment.OPENREG_SANITIZER": "simulator/test_sanitizer.py::test_the_environment_enables_it_for_a_process",
     "environment.OPENREG_RNG": "runtime/test_generator.py::test_the_variable_chooses_the_random_numbers",
     "environment.OPENREG_TRITON": "simulator/test_triton_start.py::test_the_variable_switches_tritons_interpreter_on",
@@ -391,8 +423,6 @@ EXPECTED_SURVIVORS: dict[str, str] = {
     "hooks.init": "equivalent: the first allocation starts the device too, and no earlier call needs a started device",
     "generator.device_type": "equivalent: only at::check_generator<T> calls this static function, and only code that "
     "includes the backend's own header can name the class T",
-    "host_allocator.get_current_stream": "equivalent: PyTorch's pinned allocator asks for the current stream only for a "
-    "block in a memory pool of a graph, and this device's graphs have no pools of pinned memory",
     **{f"rule.{name}": "equivalent: the device has its own kernel for this operator, and that kernel applies no device rule"
        for name in ("copy_", "set_.source_Tensor")},
     **{f"row.{name}": "equivalent: PyTorch composes this operator of other operators that have rows; its own row only saves time"
