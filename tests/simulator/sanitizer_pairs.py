@@ -1279,6 +1279,30 @@ def a_branch_of_a_graph_reads_a_result_before_the_other_branch_has_written_it(fi
 
 
 @pair("race")
+def an_event_of_a_replay_is_recorded_before_its_last_kernel(fixed: bool) -> None:
+    x, side, results, event = ones(64), new_stream(), [], ctypes.c_void_p()
+    call("orEventCreate", ctypes.byref(event))
+
+    def compute() -> None:
+        stream = ctypes.c_void_p(current().native_handle)  # type: ignore[attr-defined]
+        if not fixed:
+            call("orEventRecordWithFlags", event, stream, 1)
+        results.append(x * 2)
+        if fixed:
+            call("orEventRecordWithFlags", event, stream, 1)
+
+    graph = captured(compute)
+    graph.replay()
+    waiting = ctypes.c_void_p(side.native_handle)  # type: ignore[attr-defined]
+    call("orStreamWaitEvent", waiting, event, 0)
+    with side:
+        y = results[0].sum()
+    side.synchronize()
+    del y
+    call("orEventDestroy", event)
+
+
+@pair("race")
 def a_graph_within_a_graph_is_not_ordered_after_the_other_branch(fixed: bool) -> None:
     x, results = ones(64), []
     inner = captured(lambda: x.add_(1))

@@ -204,7 +204,7 @@ orError_t orEventRecordWithFlags(orEvent_t event, orStream_t stream, unsigned in
           on->device);
     }
     if (isCapturing(*on)) {
-      return captureRecord(on, found, flags == orEventRecordExternal);
+      return captureRecord(on, found, event, flags == orEventRecordExternal);
     }
     if (found->wasCaptured) {
       forgetCapture(*found);
@@ -316,7 +316,7 @@ orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, unsigned int fla
     }
     if (isCapturing(*waiting) || found->wasCaptured) {
       bool captured = false;
-      const orError_t error = captureWait(waiting, found, flags == orEventWaitExternal, captured);
+      const orError_t error = captureWait(waiting, found, event, flags == orEventWaitExternal, captured);
       if (captured || error != orSuccess) {
         return error;
       }

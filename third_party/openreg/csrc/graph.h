@@ -25,6 +25,7 @@ struct GraphNode {
   std::shared_ptr<Event> event; // of the other nodes
   std::vector<size_t> after;    // the numbers of the nodes that this one directly comes after
   std::shared_ptr<void> owned;  // the data of a copy or fill
+  orEvent_t handle = nullptr;   // of `event`
 };
 
 // Its nodes change until it is `complete`: the capture has ended.
@@ -59,12 +60,17 @@ orError_t capture(
 orError_t capture(const std::shared_ptr<Stream>& stream, const std::shared_ptr<const Graph>& graph);
 
 // Notes that the event stands for this point of the stream's capture. `external`: adds a node that records the event.
-orError_t captureRecord(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Event>& event, bool external);
+orError_t captureRecord(
+    const std::shared_ptr<Stream>& stream, const std::shared_ptr<Event>& event, orEvent_t handle, bool external);
 
 // Makes the stream wait for the event, if one of them belongs to a capture. `captured` says whether that was so.
 // `external`: adds a node that waits.
 orError_t captureWait(
-    const std::shared_ptr<Stream>& stream, const std::shared_ptr<Event>& event, bool external, bool& captured);
+    const std::shared_ptr<Stream>& stream,
+    const std::shared_ptr<Event>& event,
+    orEvent_t handle,
+    bool external,
+    bool& captured);
 
 // Refuses a call on a stream that captures, and invalidates the capture. `what` is what the call would do.
 orError_t refuseInCapture(const Stream& stream, const char* what);

@@ -269,13 +269,13 @@ orError_t capture(const StreamPtr& stream, const std::shared_ptr<const Graph>& g
   return orSuccess;
 }
 
-orError_t captureRecord(const StreamPtr& stream, const std::shared_ptr<Event>& event, bool external) {
+orError_t captureRecord(const StreamPtr& stream, const std::shared_ptr<Event>& event, orEvent_t handle, bool external) {
   const std::lock_guard lock(graphLock);
   if (CapturePoint* const point = event->shared ? pointOf(*stream) : nullptr) {
     return refuse(*point->capture, "the event is shared with other processes. Use an event of orEventCreate");
   }
   if (external) {
-    return add(*stream, GraphNode{orGraphNodeTypeEventRecord, stream->device, {}, event, {}, nullptr});
+    return add(*stream, GraphNode{orGraphNodeTypeEventRecord, stream->device, {}, event, {}, nullptr, handle});
   }
   CapturePoint* const point = pointOf(*stream);
   if (point == nullptr) {
@@ -291,14 +291,15 @@ void forgetCapture(Event& event) {
   event.captured.reset();
 }
 
-orError_t captureWait(const StreamPtr& stream, const std::shared_ptr<Event>& event, bool external, bool& captured) {
+orError_t captureWait(
+    const StreamPtr& stream, const std::shared_ptr<Event>& event, orEvent_t handle, bool external, bool& captured) {
   const std::lock_guard lock(graphLock);
   captured = true;
   if (stream->capture && pointOf(*stream) == nullptr) {
     return orPeekAtLastError();
   }
   if (external && stream->capture) {
-    return add(*stream, GraphNode{orGraphNodeTypeWaitEvent, stream->device, {}, event, {}, nullptr});
+    return add(*stream, GraphNode{orGraphNodeTypeWaitEvent, stream->device, {}, event, {}, nullptr, handle});
   }
   if (event->captured) {
     return waitForPoint(stream, *event->captured);

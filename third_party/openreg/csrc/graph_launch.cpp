@@ -195,10 +195,20 @@ orError_t queueAll(const StreamPtr& stream, const ExecPtr& exec) {
   return orSuccess;
 }
 
+// Tells the subscribers of a node without work, as if the stream of the launch had made the call.
+void tellEventNode(const StreamPtr& stream, const GraphNode& node) {
+  if (node.type == orGraphNodeTypeEventRecord) {
+    const ObservedCall call(orActivityCall, "orEventRecord", stream->device, stream.get(), node.handle);
+  } else if (node.type == orGraphNodeTypeWaitEvent) {
+    const ObservedCall call(orActivitySynchronization, "orStreamWaitEvent", stream->device, stream.get(), node.handle);
+  }
+}
+
 orError_t launch(const StreamPtr& stream, const ExecPtr& exec) {
   const auto* const number = reinterpret_cast<const void*>(exec->graph->number);
   const ObservedCall call(orActivityCall, "orGraphLaunch", stream->device, stream.get(), number);
   for (const GraphNode& node : exec->graph->nodes) {
+    tellEventNode(stream, node);
     if (node.work.kind != 0) {
       if (orError_t error = checkLaunch(stream->device, stream->handle, node.work.what); error != orSuccess) {
         return error;

@@ -2,7 +2,8 @@
  * openreg_graph_activity: what a subscriber (openreg_activity.h) can know of graphs (openreg_graph.h).
  *
  * A subscriber is not notified of calls that are captured, but of the nodes that they make, if it asks for
- * orActivityNode. It is notified of each replay: of the call orGraphLaunch, and of the work of all nodes.
+ * orActivityNode. It is notified of each replay: of the call orGraphLaunch, of the work of all nodes, and of the records
+ * and waits of external events, as if the program had made these calls on the stream of the launch.
  */
 #ifndef OPENREG_GRAPH_ACTIVITY_H
 #define OPENREG_GRAPH_ACTIVITY_H
