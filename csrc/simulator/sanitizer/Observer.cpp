@@ -211,8 +211,8 @@ void note_growth(Site outer, const std::vector<Access>& accesses, bool is_told) 
 // Work begins: it is about to be launched, or it is a kernel that begins on this thread. Activities of both kinds come
 // in the order of the program. `tells_results`: the operands contain the results already (a launch).
 void begin_work(const orActivity& activity, bool tells_results) {
-  const Site site = kernel_site = current_site();
-  const Site outer = watches_growth.load(std::memory_order_relaxed) ? current_outer_site() : 0;
+  const auto [site, outer] = current_sites(watches_growth.load(std::memory_order_relaxed));
+  kernel_site = site;
   std::vector<Access>& accesses = collect(activity);
   if (running_operator) {
     add_tensors(activity, accesses);
@@ -341,8 +341,7 @@ void allocate(const orActivity& activity) {
     }
     return;
   }
-  const Site site = current_site();
-  const Site outer = watches_growth.load(std::memory_order_relaxed) ? current_outer_site() : 0;
+  const auto [site, outer] = current_sites(watches_growth.load(std::memory_order_relaxed));
   const bool has_red_zone = red_zone.load(std::memory_order_relaxed) != 0 && activity.stream;
   if (has_red_zone) {
     ShadowBlock block;

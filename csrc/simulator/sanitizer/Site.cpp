@@ -7,8 +7,7 @@
 namespace c10::openreg::sanitizer {
 namespace {
 
-std::atomic<Site (*)()> take_site{nullptr};
-std::atomic<Site (*)()> take_outer_site{nullptr};
+std::atomic<Sites (*)(bool)> take_sites{nullptr};
 std::atomic<std::string (*)(Site)> describe_site{nullptr};
 
 // How many begin_calls() of each kind have not ended yet.
@@ -19,25 +18,19 @@ thread_local Site fixed_site = 0; // the answer of current_site() while calls_un
 } // namespace
 
 void set_site_source(SiteSource source) {
-  take_site = source.take;
-  take_outer_site = source.take_outer;
+  take_sites = source.take;
   describe_site = source.describe;
 }
 
-Site current_site() {
+Sites current_sites(bool with_outer) {
   if (internal_calls != 0) {
-    return 0;
+    return {};
   }
   if (calls_under_lock != 0) {
-    return fixed_site;
+    return {fixed_site, 0};
   }
-  const auto fn = take_site.load(std::memory_order_relaxed);
-  return fn ? fn() : 0;
-}
-
-Site current_outer_site() {
-  const auto fn = take_outer_site.load(std::memory_order_relaxed);
-  return fn && internal_calls == 0 && calls_under_lock == 0 ? fn() : 0;
+  const auto fn = take_sites.load(std::memory_order_relaxed);
+  return fn ? fn(with_outer) : Sites{};
 }
 
 void begin_calls(CallKind kind) {

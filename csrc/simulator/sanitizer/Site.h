@@ -12,15 +12,21 @@ namespace c10::openreg::sanitizer {
 
 using Site = uint32_t; // 0: not known
 
+struct Sites {
+  Site line = 0;  // the calling thread's
+  Site outer = 0; // the same, outside of all modules (torch.nn.Module); only if it was asked for
+};
+
 struct SiteSource {
-  Site (*take)();                // the calling thread's line; may take Python's interpreter lock
-  Site (*take_outer)();          // the same, outside of all modules (torch.nn.Module)
-  std::string (*describe)(Site); // "train.py:12 in step"
+  Sites (*take)(bool with_outer); // may take Python's interpreter lock
+  std::string (*describe)(Site);  // "train.py:12 in step"
 };
 OPENREG_API void set_site_source(SiteSource source);
 
-Site current_site();
-Site current_outer_site();
+Sites current_sites(bool with_outer);
+inline Site current_site() {
+  return current_sites(false).line;
+}
 
 // ---- Calls to the device library that the runtime marks (CallKind in OpenRegObserver.h)
 

@@ -17,6 +17,7 @@
 
 namespace py = pybind11;
 using c10::openreg::sanitizer::Site;
+using c10::openreg::sanitizer::Sites;
 using torch::wrap_pybind_function_no_gil;
 
 namespace {
@@ -117,38 +118,30 @@ void for_each_frame(const Fn& fn) {
   }
 }
 
-// The innermost line of the program, that is, outside of the libraries. If there is none, the innermost line. 0: no line.
-Site take_line() {
+// The innermost line of the program, that is, outside of the libraries. If there is none, the innermost line. The outer
+// line is the innermost line of the program outside of all modules. 0: no line.
+Sites take_lines(bool with_outer) {
   if (!Py_IsInitialized()) {
-    return 0;
+    return {};
   }
   const py::gil_scoped_acquire gil;
-  Line innermost{nullptr, 0};
-  for_each_frame([&](PyFrameObject* frame, PyCodeObject* code, CodeKind kind) {
-    if (kind == CodeKind::Program || !innermost.code) {
-      innermost = {code, PyFrame_GetLineNumber(frame)};
-    }
-    return kind != CodeKind::Program;
-  });
-  return number_of(innermost);
-}
-
-// The innermost line of the program outside of all modules (torch.nn.Module). 0: there is none.
-Site take_outer_line() {
-  if (!Py_IsInitialized()) {
-    return 0;
-  }
-  const py::gil_scoped_acquire gil;
+  Line line{nullptr, 0};
   Line outer{nullptr, 0};
+  bool found = false;
   for_each_frame([&](PyFrameObject* frame, PyCodeObject* code, CodeKind kind) {
+    const bool is_program = kind == CodeKind::Program;
+    if (!found && (is_program || !line.code)) {
+      line = {code, PyFrame_GetLineNumber(frame)};
+      found = is_program;
+    }
     if (kind == CodeKind::ModuleCall) {
       outer.code = nullptr;
-    } else if (kind == CodeKind::Program && !outer.code) {
+    } else if (is_program && !outer.code) {
       outer = {code, PyFrame_GetLineNumber(frame)};
     }
-    return true;
+    return with_outer || !found;
   });
-  return number_of(outer);
+  return {number_of(line), with_outer ? number_of(outer) : 0};
 }
 
 std::string describe_line(Site site) {
@@ -208,7 +201,7 @@ void note_host_read(const at::Tensor& tensor, const std::string& name, bool expo
 
 void start(unsigned checks, bool raises) {
   c10::openreg::check_not_forked();
-  c10::openreg::sanitizer::set_site_source({&take_line, &take_outer_line, &describe_line});
+  c10::openreg::sanitizer::set_site_source({&take_lines, &describe_line});
   c10::openreg::sanitizer::set_number_source({&note_numbers, &find_changed_numbers});
   c10::openreg::sanitizer::set_raiser(&raise);
   c10::openreg::observe_runtime();
