@@ -19,6 +19,7 @@ KINDS = {
     "init": "a read of memory that nobody has written",
     "memory": "an access outside of a tensor's memory",
     "leak": "memory that nobody frees",
+    "graph": "a replay of a graph does not see what the program has changed",
     "schedule": "the result depends on the order in which the device works",
     "hang": "the program does not end",
     "crash": "a signal ends the program",

@@ -14,7 +14,7 @@ FAULTS = {
     "copy": ("failure", "copies"),
     "message": ("failure", "collectives"),
 }
-SANITIZER = "race,init,memory,leak"
+SANITIZER = "race,init,memory,leak,graph"
 LAUNCHER = "PYTHON_EXEC"  # torchrun starts this file instead of Python
 STACKS = signal.SIGUSR2  # a process that hangs gets it, and writes the stacks of its threads
 
