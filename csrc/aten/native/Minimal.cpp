@@ -221,7 +221,10 @@ Scalar _local_scalar_dense(const Tensor& self) {
   TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
   check_memory(*self.unsafeGetTensorImpl(), "aten::_local_scalar_dense");
   c10::openreg::note_synchronization();
-  OPENREG_CHECK(orStreamSynchronize(c10::openreg::getCurrentOpenRegStream(self.device().index()).stream()));
+  {
+    const c10::openreg::ObservedCalls calls(c10::openreg::CallKind::Internal); // notify_wait() reports the wait
+    OPENREG_CHECK(orStreamSynchronize(c10::openreg::getCurrentOpenRegStream(self.device().index()).stream()));
+  }
   const auto operands = [](void* self, orOperandFn_t visit, void* context) {
     c10::openreg::visit_tensor(*static_cast<const TensorImpl*>(self), orAccessRead, visit, context);
   };

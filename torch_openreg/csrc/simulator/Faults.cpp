@@ -6,6 +6,7 @@
 #include "Bindings.h"
 #include "runtime/OpenRegException.h"
 #include "simulator/RuntimeObserver.h"
+#include "simulator/WaitCount.h"
 
 using torch::wrap_pybind_function;
 
@@ -56,6 +57,8 @@ void add_faults(pybind11::module_& module) {
   module.def("_inject_fault", wrap_pybind_function(&inject_fault));
   module.def("_count_fault", wrap_pybind_function(&count_fault));
   module.def("_remove_fault", wrap_pybind_function(&remove_fault));
+  module.def("_count_waits", wrap_pybind_function(&c10::openreg::count_waits));
+  module.def("_wait_count", wrap_pybind_function(&c10::openreg::wait_count));
 }
 
 const Bindings fault_bindings(&add_faults);

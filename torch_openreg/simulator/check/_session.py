@@ -76,6 +76,7 @@ class Session:
             "planned": 2 + len(runs),
             "calls": {FAULTS[point][1]: counts.get(point, 0) for point in FAULTS},
             "faults": {FAULTS[point][1]: 0 for point in FAULTS},
+            "waits": record.get("waits", 0),
             "peak": record.get("peak", 0),
             "not_compared": reference.not_compared(),
         }

@@ -155,7 +155,8 @@ def _name_of_process() -> str:
 
 
 def _count_calls() -> dict[str, int]:
-    """Begins to count the calls of each kind."""
+    """Begins to count the calls of each kind, and the waits of the host."""
+    _bindings._count_waits()
     return {
         point: _bindings._inject_fault(POINTS[point], -1, (NEVER, NEVER), 0, (1.0, 0), 0, 2, 0, 0.0, f"{point}:{NEVER}")
         for point in FAULTS
@@ -171,6 +172,7 @@ def _record(counters: dict[str, int], places: Places, is_started: bool) -> dict[
         "counts": {point: _bindings._count_fault(handle)[0] for point, handle in counters.items()},
         "places": places.rows,
         "printed": places.printed,
+        "waits": _bindings._wait_count(),
         "allocated": 0,
         "peak": 0,
         "forced": 0,
