@@ -233,6 +233,9 @@ def test_each_rank_and_each_child_of_multiprocessing_prints_for_itself(tmp_path:
 def test_other_numbers_after_a_smaller_batch_are_a_note() -> None:
     (note,) = judged(result(stdout="1.6\n", stderr="out of memory: again with half of the batch"))
     assert note.note and "it prints '1.6', and otherwise '1.5'" in note.message
+    message = "failed: OpenReg out of memory. Tried to allocate 16 bytes. Free tensors, use a smaller batch"
+    (found,) = judged(result(stdout="1.6\n", stderr=message))
+    assert not found.note  # the advice is the device's
 
 
 def test_another_rounding_after_a_failure_is_a_note_and_in_another_order_a_finding() -> None:
@@ -243,6 +246,20 @@ def test_another_rounding_after_a_failure_is_a_note_and_in_another_order_a_findi
     for text in ("mean 0.343333, 3\n", "mean 0.333334, 4\n", "mean nan, 3\n", "mean 0.333334, 3\n0.5\n"):
         assert [each.kind for each in judged(result(stdout=text), first=first)] == ["swallowed"]
     assert not _judge._is_rounding("1.5", "1.6") and _judge._is_rounding("1.2345", "1.2346")
+
+
+def test_a_program_that_names_the_failure_and_leaves_out_a_part_is_a_note() -> None:
+    first = result(stdout="a 1\nb 2\nc 3\n")
+    told = "b failed: out of memory (injected by malloc:3=oom)\n"
+    (note,) = judged(result(stdout=f"a 1\n{told}c 3\n"), first=first)
+    assert note.note and note.message.endswith("after malloc:3=oom, names it, and leaves out a part of its results")
+    later = result(stdout=f"a 1\n{told}")
+    later.files = {}
+    assert [each.note for each in judged(later, first=first)] == [True]
+    later.files = {"model.pt": "b"}
+    for text in ("a 1\nfailed, out of memory\nc 3\n", f"a 1\n{told}c 4\n", f"c 3\n{told}a 1\n"):
+        assert [each.note for each in judged(result(stdout=text), first=first)] == [False]
+    assert [each.note for each in judged(later, first=first)] == [False]
 
 
 def test_a_result_that_is_called_an_error_tells_of_no_failure() -> None:
@@ -476,6 +493,23 @@ def test_what_globals_hold_at_the_end_is_no_leak_but_what_an_exception_holds_is(
     assert json.loads(record.read_text())["allocated"] == allocated
 
 
+def test_a_record_counts_the_waits_of_the_host_and_not_those_of_a_stream(tmp_path: Path) -> None:
+    code = f"""
+        import torch
+
+        x = torch.ones(8, device={DEVICE!r})
+        torch.Stream(device={DEVICE!r}).wait_stream(torch.accelerator.current_stream())
+        x.sum().item()
+        x.cpu()
+        torch.accelerator.current_stream().record_event().synchronize()
+        torch.accelerator.synchronize()
+        x.to("cpu", non_blocking=True)
+    """
+    programs.python(code, status=0, errors="", OPENREG_CHECK=f"{tmp_path}:", cwd=tmp_path)
+    (record,) = tmp_path.glob("*.json")
+    assert json.loads(record.read_text())["waits"] == 4
+
+
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 
@@ -592,7 +626,8 @@ def test_nothing_is_found_in_a_correct_program_and_the_report_says_how_much_was_
     ended, report = check(*few, PROGRAMS / "correct.py", cwd=tmp_path)
     assert (ended.returncode, report["findings"], report["notes"]) == (0, [], []), ended.stdout
     looked_at = report["looked_at"]
-    assert looked_at["runs"] == looked_at["planned"] and looked_at["schedules"] == 2 and looked_at["peak"] > 0
+    assert looked_at["runs"] == looked_at["planned"] and looked_at["schedules"] == 2
+    assert looked_at["waits"] > 0 and looked_at["peak"] > 0
     assert looked_at["faults"]["allocations"] == looked_at["faults"]["launches"] == 1
     assert looked_at["not_compared"] == ["parts of 4 printed lines (the first is line 1)"]
 

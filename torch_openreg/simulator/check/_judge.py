@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -61,6 +61,7 @@ _SAYS = re.compile(
 _SMALLER = re.compile(
     r"batch[ _-]?size|batch(es)?( of| to|:|=)? ?\d|micro-?batch|smaller|half|halv|reduc|fewer|\bless\b|lower|skip", re.I
 )
+_NAMED = re.compile(r"injected by|out of memory\. Tried to allocate")  # the message of the failure itself
 _NOT_A_NUMBER = re.compile(r"\b(nan|inf)\b", re.I)
 _DECIMAL = re.compile(r"[-+]?(\d+)(?:\.(\d*))?(?:e([-+]?\d+))?")
 
@@ -163,6 +164,26 @@ class Reference:
         if lines:
             found.append(f"parts of {len(lines)} printed lines (the first is line {lines[0] + 1})")
         return found
+
+    def is_part(self, result: Result, announced: Collection[str]) -> bool:
+        """Whether a run has printed and written a part of what the first run has, and nothing else."""
+        names = {*result.files} - self.masked_files
+        if self.hook is not None or not self.compares_output:
+            return False
+        lines = iter(enumerate(self._tokens(self.first)))
+
+        def comes_next(printed: list[str]) -> bool:
+            def is_same(number: int, line: list[str]) -> bool:
+                pairs = enumerate(zip(line, printed, strict=False))
+                return len(line) == len(printed) and all(
+                    one == other for i, (one, other) in pairs if (number, i) not in self.masked_tokens
+                )
+
+            return any(is_same(number, line) for number, line in lines)
+
+        return all(self.first.files.get(name) == result.files[name] for name in names) and all(
+            comes_next(self._parts(line)) for line in result.stdout.splitlines() if line not in announced
+        )
 
     def difference(self, result: Result, announced: Collection[str] = ()) -> Difference | None:
         """The first difference between a run and the first run; one that is no rounding, if there is any.
@@ -379,14 +400,21 @@ class Judge:
             return
         printed = "\n".join(_new_lines(self.reference.first, result, str))
         after = f"the program goes on after {fault}"
-        if found.is_rounding:
+        if self.reference.is_part(result, said) and _NAMED.search("\n".join(said)):
+            yield Finding("wrong", *line, f"{after}, names it, and leaves out a part of its results", note=True)
+        elif found.is_rounding:
             yield Finding("wrong", *line, f"{after} with another rounding: {found.text}", note=True)
         elif not said:
             yield Finding("swallowed", *line, f"nothing tells of {fault}, and {found.text}")
-        elif run.place.point == "malloc" and _SMALLER.search("\n".join(said)) and not _NOT_A_NUMBER.search(printed):
+        elif run.place.point == "malloc" and _says_smaller(said) and not _NOT_A_NUMBER.search(printed):
             yield Finding("wrong", *line, f"{after} with other numbers: {found.text}", note=True)
         else:
             yield Finding("wrong", *line, f"{after}, and {found.text}")
+
+
+def _says_smaller(said: Sequence[str]) -> bool:
+    """Whether the program itself says so: the device's message ends with advice."""
+    return any(_SMALLER.search(line.partition("out of memory. Tried to allocate")[0]) for line in said)
 
 
 def _new_lines(first: Result, result: Result, key: Callable[[str], str]) -> Iterator[str]:
