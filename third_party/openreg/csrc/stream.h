@@ -94,6 +94,7 @@ struct Stream {
   Hold hold = Hold::none;  // of the first item that is not completed
   uint64_t needed = 0;     // somebody waits for the first `needed` items; only in orExecutionChaos
   uint64_t heldAt = 0;     // Scheduler::ended when it became `held`
+  bool isPolled = false;   // the last query has advanced nothing, so the next one does; only in orExecutionChaos
   int orderNumber = 0;     // the number that the stream has in an Order; 0: none yet
   uint64_t rank = 0;       // of the stream in a random schedule
   uint64_t rankedIn = 0;   // the part of the schedule in which the rank was drawn
