@@ -3,7 +3,7 @@
 DEVICES += "--device cuda --openreg-as=cuda"
 WORKFLOWS = $(wildcard .github/workflows/*.yml) examples/ci/github-actions.yml
 
-.PHONY: bench fuzz mutants clients minimal device-module docs look wheels try-wheels sdist release-check \
+.PHONY: bench check-pairs fuzz mutants clients minimal device-module docs look wheels try-wheels sdist release-check \
   next new-backend first-day modes-of-programs compiled-as-cuda lint-workflows lint-pages
 
 test test-all: $(VENV)/.docs
@@ -34,6 +34,10 @@ lint-pages: $(VENV)/.lint
 
 bench: install
 	$(BIN)/python -m benchmarks $(ARGS)
+
+# The command `check` on each bug of this repository and on its repair. ARGS="--times 5 --busy 3" runs each five times.
+check-pairs: install
+	$(BIN)/python -m tests.tools.pairs $(ARGS)
 
 fuzz: install
 	$(BIN)/python -m tests.tools.fuzz $(ARGS)

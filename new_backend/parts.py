@@ -52,6 +52,8 @@ LEFT_OUT = (
     "tests/tools/clients",
     "tests/tools/fuzz",
     "tests/tools/mutants",
+    "tests/tools/pairs",
+    "tests/tools/test_pairs.py",
     "tests/tools/test_benchmark_smoke.py",
     "tests/tools/test_clients.py",
     "tests/tools/test_conformance.py",
