@@ -493,6 +493,23 @@ def test_what_globals_hold_at_the_end_is_no_leak_but_what_an_exception_holds_is(
     assert json.loads(record.read_text())["allocated"] == allocated
 
 
+def test_a_daemon_thread_keeps_the_globals_of_the_program_to_its_end(tmp_path: Path) -> None:
+    code = f"""
+        import threading, torch
+
+        x, begun = torch.ones(8, device={DEVICE!r}), threading.Event()
+        def spin():
+            while True:
+                begun.set()
+                x.numel()
+        threading.Thread(target=spin, daemon=True).start()
+        begun.wait()
+    """
+    for _ in range(5):
+        programs.python(code, status=0, errors="", OPENREG_CHECK=f"{tmp_path}:", cwd=tmp_path)
+    assert {json.loads(record.read_text())["allocated"] for record in tmp_path.glob("*.json")} == {0}
+
+
 def test_a_record_counts_the_waits_of_the_host_and_not_those_of_a_stream(tmp_path: Path) -> None:
     code = f"""
         import torch

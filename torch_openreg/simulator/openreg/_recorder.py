@@ -123,6 +123,17 @@ def _line_of(report: Any) -> tuple[str, int]:
     return "", 0
 
 
+def _runs_in_a_thread() -> bool:
+    """Whether a daemon thread still runs lines of the program, and so needs the global variables."""
+    for thread, frame in sys._current_frames().items():
+        each: FrameType | None = frame if thread != threading.get_ident() else None
+        while each:
+            if each.f_globals.get("__name__") == "__main__" or is_own(each.f_code.co_filename):
+                return True
+            each = each.f_back
+    return False
+
+
 def _drop_globals() -> list[BaseException]:
     """Empties the modules of the program: what they hold is no leak. The exceptions that it kept are returned, because
     their frames hold memory that nobody needs."""
@@ -224,10 +235,11 @@ def start() -> None:
         if torch._C._accelerator_isAllocatorInitialized():
             indices = range(_C._get_device_count())
             record["forced"] = _bindings._forced_count()
-            kept = _drop_globals()
-            record["allocated"] = sum(torch.accelerator.memory_allocated(index) for index in indices)
             record["peak"] = sum(torch.accelerator.max_memory_allocated(index) for index in indices)
-            del kept
+            if not _runs_in_a_thread():
+                kept = _drop_globals()
+                record["allocated"] = sum(torch.accelerator.memory_allocated(index) for index in indices)
+                del kept
         with open(os.path.join(folder, f"{os.getpid()}.json"), "w") as file:
             json.dump(record, file)
 
