@@ -271,6 +271,7 @@ def test_host_memory_that_was_pinned_before_the_session_is_known() -> None:
 
 def test_a_write_of_the_host_that_is_no_operator_is_reported_with_the_copy() -> None:
     staging, x = pinned(64), ones(64)
+    line = sys._getframe().f_lineno + 1
     with sanitizer.enable("race", mode="report") as session:
         x.copy_(staging, non_blocking=True)
         staging.numpy()[0] = 7
@@ -285,7 +286,16 @@ def test_a_write_of_the_host_that_is_no_operator_is_reported_with_the_copy() -> 
         ("the host", "writes", 256),
         ("aten::copy_", "reads", 256),
     ]
-    assert report.accesses[1].site.startswith(f"{__file__}:")
+    name = sys._getframe().f_code.co_name
+    assert [each.site for each in report.accesses] == [f"{__file__}:{line + n} in {name}" for n in (2, 1)]
+    assert f"Tensor.numpy gave out the memory, at {report.accesses[0].site}." in str(report)
+    array = staging.numpy()
+    with sanitizer.enable("race", mode="report") as session:
+        x.copy_(staging, non_blocking=True)
+        array[0] = 7
+        torch.accelerator.synchronize()
+    (report,) = session.reports
+    assert "its line is not known. It happened after the copy's line." in str(report)
 
 
 def test_a_copy_is_reported_with_its_operator_and_the_shape_of_its_tensor() -> None:

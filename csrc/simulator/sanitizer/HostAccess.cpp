@@ -270,6 +270,8 @@ void note_host_access(const char* name, const at::Tensor& tensor, HostUse use) {
     find_races(*block, access, session->clocks, found);
     if (writes) { // a race, if there is one, is in `found` already
       session->pinned_sources.forget(access.extent);
+    } else if (use == HostUse::Exposes) {
+      session->pinned_sources.expose(access);
     }
     keep_access(*block, std::move(access), session->clocks);
   }

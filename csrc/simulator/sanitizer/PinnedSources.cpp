@@ -29,9 +29,10 @@ bool is_pinned(const Extent& extent) {
          extent.end <= reinterpret_cast<uintptr_t>(attributes.base) + attributes.size;
 }
 
-Report make_early_write(const Access& read) {
+Report make_early_write(const Access& read, const Access& exposed) {
   Access write{.action = Access::Action::Write, .name = "the host"};
   write.extent = read.extent;
+  write.site = exposed.site;
   Report report{.kind = FindingKind::Race, .accesses = {write, read}};
   report.problem = c10::str(
       "the host has overwritten pinned memory that ",
@@ -39,7 +40,14 @@ Report make_early_write(const Access& read) {
       " may still be reading, before it waited for ",
       name_of_stream(read.stream, read.device),
       ".");
-  report.details = "\n  The write was no operator, so its line is not known. It happened after the copy's line.";
+  report.details = exposed.site != 0
+                       ? c10::str(
+                             "\n  The write was no operator. ",
+                             exposed.name,
+                             " gave out the memory, at ",
+                             describe(exposed.site),
+                             ".")
+                       : "\n  The write was no operator, so its line is not known. It happened after the copy's line.";
   report.remedy = c10::str(
       "Let the host wait before it writes: call event.synchronize() for an event that was recorded after ",
       read.name,
@@ -50,7 +58,15 @@ Report make_early_write(const Access& read) {
 } // namespace
 
 void PinnedSources::add(const Access& read) {
-  sources_.push_back({read, checksum_of(read.extent)});
+  sources_.push_back({read, checksum_of(read.extent), {}});
+}
+
+void PinnedSources::expose(const Access& exposed) {
+  for (Source& each : sources_) {
+    if (each.read.extent.overlaps(exposed.extent)) {
+      each.exposed = exposed;
+    }
+  }
 }
 
 template <class Fn>
@@ -58,7 +74,7 @@ void PinnedSources::check_if(const Fn& fn, std::vector<Report>& found) {
   std::erase_if(sources_, [&](const Source& each) {
     const bool is_due = fn(each.read);
     if (is_due && is_pinned(each.read.extent) && checksum_of(each.read.extent) != each.checksum) {
-      found.push_back(make_early_write(each.read));
+      found.push_back(make_early_write(each.read, each.exposed));
     }
     return is_due;
   });

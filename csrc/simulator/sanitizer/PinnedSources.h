@@ -16,6 +16,10 @@ class PinnedSources {
   // A copy is about to be queued that reads this pinned memory.
   void add(const Access& read);
 
+  // A method gives these bytes to code that may write them, as Tensor.numpy does. If a copy of them is queued already, a
+  // report about it names this line.
+  void expose(const Access& exposed);
+
   // The bytes of `extent` are about to be written or freed. Adds a report for each copy that reads some of these bytes,
   // if the copy's bytes have changed already. Forgets these copies.
   void check_overlapping(const Extent& extent, std::vector<Report>& found);
@@ -31,6 +35,7 @@ class PinnedSources {
   struct Source {
     Access read;
     uint64_t checksum;
+    Access exposed; // since the copy was queued
   };
   std::vector<Source> sources_;
 
