@@ -10,4 +10,4 @@ event = torch.accelerator.current_stream().record_event()
 event.query()  # BUG, not in the repair
 # REPAIR: while not event.query(): pass
 first, last = host[0], host[-1]  # BUG
-print(f"first {first:.0f} last {last:.0f}")
+print(f"first {first:.0f} last {last:.0f}")  # BUG
