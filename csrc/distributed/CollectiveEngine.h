@@ -58,6 +58,8 @@ class CollectiveEngine {
   using Done = std::function<void(std::exception_ptr)>;
 
   virtual ~CollectiveEngine() = default;
+  // Called by the thread of the program for each request, before the request is queued. What it throws, the program gets.
+  virtual void prepare(const CollectiveRequest& /*request*/) {}
   virtual void start(std::shared_ptr<CollectiveRequest> request, Done done) = 0;
   // Whether start() calls `done` before it returns.
   virtual bool completes_at_once() const {

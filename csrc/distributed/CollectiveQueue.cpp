@@ -41,6 +41,7 @@ c10::intrusive_ptr<Work> CollectiveQueue::submit(
     place->second = occl::placeOf(device.index());
   }
   request->place = place->second;
+  group_->engine->prepare(*request);
   if (coalescing_) {
     TORCH_CHECK(
         !coalesced_device_ || *coalesced_device_ == device, "All tensors of a coalesced call must be on one device");

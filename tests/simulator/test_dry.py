@@ -427,6 +427,33 @@ def test_a_program_that_fails_is_no_answer(dry: Dry, tmp_path: Path) -> None:
     assert "ValueError: no" in output
 
 
+def test_a_program_that_uses_no_device_is_no_answer(dry: Dry, tmp_path: Path) -> None:
+    program, answer_file = tmp_path / "train.py", tmp_path / "answer.json"
+    program.write_text("import sys, torch\ntorch.ones(1)\nsys.exit(len(sys.argv) - 1)\n")
+    status, output, _ = dry("--json", answer_file, program)
+    text = "The program made no tensor on a device. Does it choose the device itself? A program that says `cuda` needs"
+    assert status == 1 and output.startswith(text)
+    answer = json.loads(answer_file.read_text())
+    assert answer["fits"] is False and answer["error"].startswith(text)
+    program.write_text("import torch\nraise ValueError('no')\n")
+    status, output, _ = dry(program)
+    assert status == 1 and output.startswith(
+        "Not known: the program failed with exit status 1 before its end (no tensor was made on a device).\n"
+        "  error             ValueError: no\n"
+    )
+
+
+def test_an_answer_says_how_to_make_the_program_fit() -> None:
+    answer, _ = answer_for(200, memory=100)
+    answer |= {"categories": {"forward: activations": 60, "optimizer state": 39, "other": 5}}
+    answer |= {"peak_reserved": 100, "peak_allocated": 80}
+    head, *hints = command._hints(answer)
+    assert head == "To make it fit:"
+    assert [each.split()[0] for each in hints] == ["activations:", "optimizer", "20", "--try"]
+    assert all(each in command.table(answer) for each in hints)
+    assert not any("To make it fit" in each for each in command.table(answer_for(20, memory=100)[0]))
+
+
 def test_a_wrong_limit_is_refused_at_import() -> None:
     done = programs.python("import torch; torch.ones(1, device='openreg')", OPENREG_DRY="much")
     assert done.returncode == 1
@@ -440,6 +467,8 @@ def answer_for(size: int, memory: int, context: int = 0) -> tuple[dict[str, obje
         "index": 0,
         "total": memory,
         "context": context,
+        "groups": 0,
+        "communicators": 0,
         "peak_allocated": size,
         "peak_reserved": size,
         "alloc_retries": 0,

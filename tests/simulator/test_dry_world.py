@@ -236,3 +236,85 @@ def test_the_command_answers_for_the_rank_that_needs_most(
     assert list(ranks) == ([1] if which == "1" else [0, 1])
     assert answer["peak_allocated"] == max(ranks.values()) >= 2 * 4 * 512 * 1024
     assert ("rank 0 of 2: " in output) == (which != "1")
+
+
+GROUPS = """
+import json
+from torch_openreg.simulator import _bindings
+dist.init_process_group()
+pair, other = dist.new_group([0, 1]), dist.new_group([2, 3])
+alone = dist.new_group([0])
+free = [torch.accelerator.get_memory_info(0)[0]]
+def note():
+    free.append(torch.accelerator.get_memory_info(0)[0])
+x = torch.ones(4, device=D)
+note()
+dist.all_reduce(x)
+dist.all_reduce(x)
+note()
+dist.all_reduce(x, group=alone)
+dist.broadcast(x, 0, group=pair)
+note()
+dist.all_to_all_single(torch.empty_like(x), x)
+dist.all_to_all_single(torch.empty_like(x), x)
+note()
+print(json.dumps([[before - after for before, after in zip(free, free[1:])], _bindings._dry_communicators()]))
+"""
+
+
+@pytest.fixture
+def card(tmp_path: Path) -> Callable[..., Path]:
+    """Makes a device model of these sizes, in MiB."""
+
+    def make(total: int, communicator: int, exchange: int = 0) -> Path:
+        sizes = {"total_memory": total, "communicator_memory": communicator, "exchange_memory": exchange}
+        rows = {name: {"value": value << 20, "source": "this test"} for name, value in sizes.items() if value}
+        file = tmp_path / "card.json"
+        file.write_text(json.dumps({"properties": rows}))
+        return file
+
+    return make
+
+
+def test_each_group_takes_the_memory_of_a_communicator_at_its_first_collective(card: Callable[..., Path]) -> None:
+    # Of the 4 ranks, 2 share a host: an all_to_all exchanges with one other rank of the host.
+    variables = {"OPENREG_MODEL": str(card(1024, 10, 3)), "OPENREG_DEVICE_COUNT": "2"}
+    (segment, *taken), communicators = json.loads(rank(0, 4, GROUPS, **variables))
+    assert segment == 2 << 20  # of the allocator, for x
+    assert taken == [10 << 20, 10 << 20, 3 << 20]
+    assert communicators == {"0": [2, 23 << 20]}
+
+
+REDUCING = """
+import torch, torch.distributed as dist
+dist.init_process_group()
+x = torch.ones(4 << 20, device="openreg")
+def step():
+    try:
+        dist.all_reduce(x)
+    except torch.OutOfMemoryError as error:
+        print(error)
+step()
+"""
+
+
+def test_a_communicator_that_gets_no_memory_does_not_fit(
+    dry: Callable[..., tuple[int, str, str]], card: Callable[..., Path], tmp_path: Path
+) -> None:
+    program, answer_file = tmp_path / "train.py", tmp_path / "answer.json"
+    program.write_text(REDUCING)
+    run = ("--world", "2", "--json", answer_file)
+    status, output, errors = dry(*run, "--model", card(100, 20), program)
+    assert (status, errors) == (0, "")
+    assert "  communicators     21.0 MB of 1 group of ranks (NCCL), also not contained" in output
+    answer = json.loads(answer_file.read_text())
+    assert (answer["communicators"], answer["communicator_bytes"]) == (1, 20 << 20)
+    assert answer["spare_bytes"] == (100 << 20) - answer["peak_reserved"] - (20 << 20)
+    status, output, errors = dry(*run, "--model", card(100, 90), program)
+    answer = json.loads(answer_file.read_text())
+    assert (status, errors, answer["fits"]) == (1, "", False)
+    assert output.startswith(
+        f"The communicator of 2 ranks needs {90 << 20} bytes of device 0, but {84 << 20} bytes are free. "
+        "NCCL allocates outside of PyTorch's allocator, whose cache it cannot use."
+    )
+    assert answer["out_of_memory_at"] == f"{program}:7 in step" and answer["spare_bytes"] == -6 << 20

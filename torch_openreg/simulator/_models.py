@@ -41,6 +41,8 @@ PROPERTIES = {  # the properties that a model may set, with their units; most ar
     "allocation_alignment": "bytes",
     "matmul_workspace": "bytes",
     "context_memory": "bytes",
+    "communicator_memory": "bytes",
+    "exchange_memory": "bytes",
 }
 RATES = {  # what estimates of time are made of, with their units; see DeviceRates in csrc/simulator/dry/Clock.h
     "flops_float64": "FLOP/s",

@@ -4,14 +4,20 @@
 #include <openreg_dry.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <numeric>
+#include <string_view>
 #include <utility>
 
 #include "distributed/CollectiveCall.h"
 #include "distributed/CollectiveEngine.h"
 #include "distributed/InterpreterUse.h"
+#include "runtime/OpenRegFunctions.h"
+#include "runtime/OpenRegKernel.h"
+#include "runtime/OpenRegMutex.h"
 #include "simulator/dry/CollectiveCost.h"
 #include "simulator/dry/Undecided.h"
 #include "simulator/transport/FaultyEngine.h"
@@ -37,6 +43,63 @@ std::vector<int> hosts_of_next_group(int size) {
   }
   return hosts;
 }
+
+// ---- The memory of communicators
+
+std::atomic<size_t> memory_of_communicator{0};
+std::atomic<size_t> memory_of_exchange{0}; // for each other rank of the host
+
+struct Communicators {
+  c10::openreg::ForkSafeMutex mutex;
+  std::map<int, CommunicatorMemory> of_devices;
+  std::optional<RefusedCommunicator> refused;
+};
+
+Communicators& communicators() {
+  static auto* const all = new Communicators; // groups may outlive static objects
+  return *all;
+}
+
+// Takes memory of the device for a group of `ranks` ranks.
+void take_memory(c10::DeviceIndex device, size_t size, bool is_new_group, size_t ranks) {
+  const c10::openreg::CurrentDevice current(device);
+  void* address = nullptr;
+  if (orMalloc(&address, size) == orSuccess) {
+    const std::lock_guard lock(communicators().mutex);
+    CommunicatorMemory& memory = communicators().of_devices[device];
+    memory.groups += is_new_group ? 1 : 0;
+    memory.bytes += size;
+    return;
+  }
+  orGetLastError(); // so that no later call reports the error
+  size_t free = 0, total = 0;
+  OPENREG_CHECK(orMemGetInfo(&free, &total));
+  constexpr std::string_view kPrefix = ", launched at ";
+  std::string line = c10::openreg::launched_at(); // before the lock: it may wait for Python
+  if (line.starts_with(kPrefix)) {
+    line.erase(0, kPrefix.size());
+  }
+  {
+    const std::lock_guard lock(communicators().mutex);
+    if (!communicators().refused) {
+      communicators().refused = RefusedCommunicator{std::move(line), device, size, free};
+    }
+  }
+  TORCH_CHECK_WITH(
+      OutOfMemoryError,
+      false,
+      "The communicator of ",
+      ranks,
+      " ranks needs ",
+      size,
+      " bytes of device ",
+      static_cast<int>(device),
+      ", but ",
+      free,
+      " bytes are free. NCCL allocates outside of PyTorch's allocator, whose cache it cannot use.");
+}
+
+// ---- The engine
 
 size_t bytes_of(const std::vector<at::Tensor>& tensors) {
   return std::accumulate(tensors.begin(), tensors.end(), size_t{0}, [](size_t sum, const at::Tensor& tensor) {
@@ -87,6 +150,22 @@ class DryEngine final : public CollectiveEngine {
     return {kind, static_cast<double>(bytes), static_cast<int>(hosts_.size()), hosts};
   }
 
+  void prepare(const CollectiveRequest& request) override {
+    if (hosts_.size() < 2) {
+      return;
+    }
+    DeviceUse& use = uses_[request.device];
+    const bool is_new_group = !std::exchange(use.has_communicator, true);
+    size_t size = is_new_group ? memory_of_communicator.load() : 0;
+    if (request.verb == Verb::alltoall && !std::exchange(use.has_exchanged, true)) {
+      const auto neighbours = std::count(hosts_.begin(), hosts_.end(), hosts_[rank_]) - 1;
+      size += memory_of_exchange * static_cast<size_t>(neighbours);
+    }
+    if (size > 0) {
+      take_memory(request.device, size, is_new_group, hosts_.size());
+    }
+  }
+
   void start(std::shared_ptr<CollectiveRequest> request, Done done) override {
     for (size_t i = 0; i < request->outputs.size(); ++i) {
       answer(request->outputs[i], source_of(*request, i));
@@ -103,8 +182,14 @@ class DryEngine final : public CollectiveEngine {
   void abort() override {}
 
  private:
+  struct DeviceUse {
+    bool has_communicator = false;
+    bool has_exchanged = false;
+  };
+
   const size_t rank_;
-  const std::vector<int> hosts_; // of each rank
+  const std::vector<int> hosts_;               // of each rank
+  std::map<c10::DeviceIndex, DeviceUse> uses_; // guarded by Python's interpreter lock, as the calls of the group are
 
   // What output number `index` gets: from every rank (all_gather), for this rank (scatter and reduce_scatter), or from
   // and for each rank (all_to_all). Null: only another rank has it.
@@ -159,6 +244,21 @@ void start_dry_world(int ranks_of_host) {
 
 void set_ranks_of_next_group(std::vector<int> ranks) {
   next_ranks = std::move(ranks);
+}
+
+void set_communicator_memory(size_t communicator, size_t exchange) {
+  memory_of_communicator = communicator;
+  memory_of_exchange = exchange;
+}
+
+std::map<int, CommunicatorMemory> communicator_memory() {
+  const std::lock_guard lock(communicators().mutex);
+  return communicators().of_devices;
+}
+
+std::optional<RefusedCommunicator> refused_communicator() {
+  const std::lock_guard lock(communicators().mutex);
+  return communicators().refused;
 }
 
 } // namespace c10d::openreg

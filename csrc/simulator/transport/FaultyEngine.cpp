@@ -25,6 +25,10 @@ class FaultyEngine final : public CollectiveEngine {
  public:
   explicit FaultyEngine(std::shared_ptr<CollectiveEngine> engine) : engine_(std::move(engine)) {}
 
+  void prepare(const CollectiveRequest& request) override {
+    engine_->prepare(request);
+  }
+
   void start(std::shared_ptr<CollectiveRequest> request, Done done) override {
     if (is_dropped(*request)) {
       done(nullptr); // its sender gets no error

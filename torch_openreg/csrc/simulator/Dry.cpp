@@ -77,6 +77,22 @@ py::dict clock_totals() {
   return found;
 }
 
+// For each device: the number of groups, and the bytes of their communicators.
+std::map<int, std::pair<size_t, size_t>> communicators() {
+  std::map<int, std::pair<size_t, size_t>> found;
+  for (const auto& [device, memory] : c10d::openreg::communicator_memory()) {
+    found.emplace(device, std::pair(memory.groups, memory.bytes));
+  }
+  return found;
+}
+
+// (line, device, size, free)
+std::optional<std::tuple<std::string, int, size_t, size_t>> refused_communicator() {
+  const auto refused = c10d::openreg::refused_communicator();
+  return refused ? std::optional(std::tuple(refused->line, refused->device, refused->size, refused->free))
+                 : std::nullopt;
+}
+
 void add_dry(py::module_& module) {
   module.def("_dry_start", wrap_pybind_function(&start_dry));
   module.def("_dry_reads", wrap_pybind_function(&dry_reads));
@@ -86,6 +102,9 @@ void add_dry(py::module_& module) {
   module.def("_dry_set_ranks_of_next_group", wrap_pybind_function(&c10d::openreg::set_ranks_of_next_group));
   module.def("_dry_set_matmul_workspace", wrap_pybind_function(&at::openreg::set_matmul_workspace));
   module.def("_dry_set_context_memory", wrap_pybind_function(&at::openreg::set_context_memory));
+  module.def("_dry_set_communicator_memory", wrap_pybind_function(&c10d::openreg::set_communicator_memory));
+  module.def("_dry_communicators", wrap_pybind_function(&communicators));
+  module.def("_dry_refused_communicator", wrap_pybind_function(&refused_communicator));
   module.def("_dry_start_clock", wrap_pybind_function(&start_clock));
   module.def("_dry_clock", wrap_pybind_function(&clock_totals));
 }

@@ -23,6 +23,13 @@ from torch_openreg.simulator._sizes import byte_count
 
 LINES = 10  # how many lines of Python, and how many assumed reads, are printed
 LIMIT = "1M"
+NO_DEVICE = "The program made no tensor on a device. Does it choose the device itself? A program that says `cuda` needs --as cuda."
+HINTS = {  # what holds the memory -> what makes that smaller
+    "activations": "activations: checkpoint them (--try checkpoint), a smaller batch with more accumulated steps, bfloat16",
+    "optimizer": "optimizer state: shard it (FSDP, --world), or take an optimizer with less state",
+    "gradients": "gradients: shard them (FSDP, --world), or free them before the next forward (set_to_none)",
+    "parameters": "parameters: shard them (FSDP, --world), or keep them in bfloat16",
+}
 DEVICES_OF_HOST = 8  # of a world, if --device-count does not say otherwise
 
 
@@ -32,11 +39,13 @@ def _answer(report: dict[str, Any], devices: Sequence[memory.Device], status: in
     failed = report["out_of_memory"]
     of_history = {each.index: each for each in devices if each.history}
     answer: dict[str, Any] = {
-        "fits": failed is None and status == 0,
+        "fits": failed is None and status == 0 and used is not None,
         "exit_status": status,
         "device": used["index"] if used else None,
         "total_memory": used["total"] if used else None,
         "context_bytes": used["context"] if used else None,
+        "communicator_bytes": used["communicators"] if used else None,
+        "communicators": used["groups"] if used else None,
         "peak_allocated": used["peak_allocated"] if used else 0,
         "peak_reserved": used["peak_reserved"] if used else 0,
         "alloc_retries": sum(each["alloc_retries"] for each in report["devices"]),
@@ -59,12 +68,15 @@ def _answer(report: dict[str, Any], devices: Sequence[memory.Device], status: in
         answer["spare_bytes"] = failed["free"] - failed["size"]
         answer["out_of_memory_text"] = f"Tried to allocate {failed['size']} bytes; {failed['free']} bytes were free."
     else:
-        answer["spare_bytes"] = used["total"] - used["context"] - answer["peak_reserved"] if used else None
+        elsewhere = used["context"] + used["communicators"] if used else 0
+        answer["spare_bytes"] = used["total"] - elsewhere - answer["peak_reserved"] if used else None
     if report["error"]:
         if report["error"]["type"] == "OutOfMemoryError":
             answer["out_of_memory_text"] = report["error"]["text"]
         else:
             answer["error"] = f"{report['error']['type']}: {report['error']['text']}"
+    elif used is None and status == 0:
+        answer["error"] = NO_DEVICE
     return answer
 
 
@@ -72,13 +84,35 @@ def _row(name: str, text: str) -> str:
     return f"  {name:<18}{text}"
 
 
+def _device(answer: dict[str, Any]) -> str:
+    """What the answer is about, in words."""
+    if answer["total_memory"] is None:
+        device = "no tensor was made on a device"
+    else:
+        device = f"device {answer['device']}, which has {size(answer['total_memory'])}"
+    return f"rank {answer['rank']} of {answer['world']}, {device}" if "rank" in answer else device
+
+
+def _hints(answer: dict[str, Any]) -> list[str]:
+    """What could make a program fit that does not, from what holds the memory at the peak."""
+    held = sum(answer["categories"].values())
+    large = {name for name, total in answer["categories"].items() if total >= 0.2 * held}
+    hints = [text for name, text in HINTS.items() if any(name in each for each in large)]
+    idle = answer["peak_reserved"] - answer["peak_allocated"]
+    if idle >= 0.1 * answer["peak_reserved"]:
+        hints.append(
+            f"{size(idle)} were reserved and not allocated at the peaks: blocks of other sizes (fragmentation)"
+        )
+    if "tried" not in answer:
+        hints.append("--try all runs the program with changes that save memory, and --find finds the largest batch")
+    return ["To make it fit:", *(f"  {each}" for each in hints)]
+
+
 def table(answer: dict[str, Any]) -> list[str]:
     """The answer for readers."""
-    if answer["total_memory"] is None:
-        return ["The program made no tensor on a device."]
-    device = f"device {answer['device']}, which has {size(answer['total_memory'])}"
-    if "rank" in answer:
-        device = f"rank {answer['rank']} of {answer['world']}, {device}"
+    device = _device(answer)
+    if answer["total_memory"] is None and not answer["exit_status"]:
+        return [NO_DEVICE]
     if answer["out_of_memory_at"]:
         lines = [f"Does not fit on {device}.", _row("ends at", answer["out_of_memory_at"])]
         lines.append(_row("", answer["out_of_memory_text"]))
@@ -89,10 +123,15 @@ def table(answer: dict[str, Any]) -> list[str]:
         lines += [_row("error", answer["error"])] if answer["error"] else []
     else:
         lines = [f"Fits on {device}.", _row("spare", size(answer["spare_bytes"]))]
+    if answer["total_memory"] is None:
+        return lines
     lines.append(_row("peak allocated", f"{size(answer['peak_allocated'])} ({answer['peak_allocated']} bytes)"))
     lines.append(_row("peak reserved", f"{size(answer['peak_reserved'])} ({answer['peak_reserved']} bytes)"))
     if answer["context_bytes"]:
         lines.append(_row("context", f"{size(answer['context_bytes'])}, which the sizes above do not contain"))
+    if count := answer["communicators"]:
+        groups = f"{count} group{'s' if count > 1 else ''} of ranks (NCCL)"
+        lines.append(_row("communicators", f"{size(answer['communicator_bytes'])} of {groups}, also not contained"))
     if answer["alloc_retries"]:
         lines.append(_row("retries", f"{answer['alloc_retries']}: the allocator gave back its cache and tried again"))
     if answer["categories"]:
@@ -100,6 +139,8 @@ def table(answer: dict[str, Any]) -> list[str]:
         lines += [f"  {size(total):>10}  {name}" for name, total in answer["categories"].items()]
         lines.append("By line of Python:")
         lines += [f"  {size(total):>10}  {line}" for line, total in answer["lines"]]
+    if answer["out_of_memory_at"]:
+        lines += _hints(answer)
     lines += _dry_time.lines(answer)
     if assumed := answer["assumed"]:
         count = sum(each["count"] for each in assumed)

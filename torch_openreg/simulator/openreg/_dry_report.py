@@ -19,6 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torch_openreg import _C
 from torch_openreg.openreg import _dry_changes, dry, memory, models  # type: ignore[attr-defined]
+from torch_openreg.simulator import _bindings
 from torch_openreg.simulator.openreg import _out_of_memory
 
 _report: dict[str, Any] = {"error": None}
@@ -49,6 +50,13 @@ def _time() -> dict[str, Any] | None:
     }
 
 
+def _refused_communicator() -> dict[str, Any] | None:
+    """What ``take_first()`` gives, of a communicator that got no memory."""
+    if refused := _bindings._dry_refused_communicator():
+        return dict(zip(("line", "device", "size", "free"), refused, strict=True))
+    return None
+
+
 def start(folder: str) -> None:
     memory._record_memory_history(stacks="python", context="alloc")
     _out_of_memory.watch()
@@ -65,6 +73,7 @@ def start(folder: str) -> None:
         if _C._isInBadFork():
             return
         devices = []
+        communicators = _bindings._dry_communicators()
         if torch._C._accelerator_isAllocatorInitialized():
             for index in range(_C._get_device_count()):
                 stats = memory.memory_stats(index)
@@ -74,13 +83,15 @@ def start(folder: str) -> None:
                             "index": index,
                             "total": torch.accelerator.get_memory_info(index)[1],
                             "context": models.properties().get("context_memory", 0),
+                            "groups": communicators.get(index, (0, 0))[0],
+                            "communicators": communicators.get(index, (0, 0))[1],
                             "peak_allocated": stats["allocated_bytes.all.peak"],
                             "peak_reserved": stats["reserved_bytes.all.peak"],
                             "alloc_retries": stats["num_alloc_retries"],
                         }
                     )
             memory._dump_snapshot(os.path.join(folder, "snapshot.pickle"))
-        _report["out_of_memory"] = _out_of_memory.take_first()
+        _report["out_of_memory"] = _out_of_memory.take_first() or _refused_communicator()
         _report["devices"] = devices
         _report["time"] = _time()
         _report["changed"] = _dry_changes.changed

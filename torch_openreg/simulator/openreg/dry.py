@@ -135,6 +135,8 @@ def start(limit: int = 1 << 20) -> None:
     _dry_weights.start()
     _C._dry_set_matmul_workspace(models.properties().get("matmul_workspace", 0))
     _C._dry_set_context_memory(models.properties().get("context_memory", 0))
+    of_groups = [models.properties().get(f"{each}_memory", 0) for each in ("communicator", "exchange")]
+    _C._dry_set_communicator_memory(*of_groups)
     if rates := models.rates():
         _start_clock(rates)
 
