@@ -454,6 +454,19 @@ def test_an_answer_says_how_to_make_the_program_fit() -> None:
     assert not any("To make it fit" in each for each in command.table(answer_for(20, memory=100)[0]))
 
 
+@pytest.mark.parametrize(
+    ("options", "count"), [((), 1), (("--device-count", "3"), 3), (("--world", "4"), 4), (("--world", "64"), 8)]
+)
+def test_a_program_sees_one_device_or_the_devices_of_a_host(
+    dry: Dry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: tuple[str, ...], count: int
+) -> None:
+    monkeypatch.delenv("OPENREG_DEVICE_COUNT", raising=False)
+    program = tmp_path / "train.py"
+    program.write_text("import torch\ntorch.ones(1, device='openreg')\nprint(torch.accelerator.device_count())\n")
+    status, output, errors = dry(*options, program)
+    assert (status, errors) == (0, "") and output.startswith(f"{count}\n")
+
+
 def test_a_wrong_limit_is_refused_at_import() -> None:
     done = programs.python("import torch; torch.ones(1, device='openreg')", OPENREG_DRY="much")
     assert done.returncode == 1

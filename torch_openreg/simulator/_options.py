@@ -10,7 +10,7 @@ import argparse
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 
 # The device's own type, and those that torch_openreg._identity finds.
@@ -113,8 +113,10 @@ def reader(allowed: Allowed) -> Callable[[str], str]:
     return read
 
 
-def add_options(parser: argparse.ArgumentParser, names: Container[str] | None = None) -> None:
-    """Adds those of OPTIONS that ``names`` has (None: all)."""
+def add_options(
+    parser: argparse.ArgumentParser, names: Container[str] | None = None, helps: Mapping[str, str] | None = None
+) -> None:
+    """Adds those of OPTIONS that ``names`` has (None: all). ``helps``: help that takes the place of that of OPTIONS."""
     for name, variable, allowed, text in OPTIONS:
         if names is None or name in names:
             parser.add_argument(
@@ -122,7 +124,7 @@ def add_options(parser: argparse.ArgumentParser, names: Container[str] | None = 
                 dest=variable,
                 metavar=metavar(allowed),
                 type=reader(allowed),
-                help=f"{text}; sets {variable}",
+                help=f"{(helps or {}).get(name, text)}; sets {variable}",
             )
 
 

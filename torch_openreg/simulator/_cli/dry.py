@@ -324,7 +324,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="R|all|worst",
         help="with --world: the rank (default: 0); all: each rank in turn; worst: the same, without the program's output",
     )
-    add_options(parser, ("as", "device-count", "memory"))
+    counts = f"the number of simulated devices (default: 1; with --world, on each host: {DEVICES_OF_HOST})"
+    add_options(parser, ("as", "device-count", "memory"), {"device-count": counts})
     return parser
 
 
@@ -342,6 +343,7 @@ def main(argv: Sequence[str]) -> int:
     if options.world:
         os.environ.setdefault("OPENREG_DEVICE_COUNT", str(min(options.world, DEVICES_OF_HOST)))
     models = options.model.split(",") if options.model else [os.environ.get("OPENREG_MODEL", "")]
+    counts_devices = "OPENREG_DEVICE_COUNT" not in os.environ
     if len(models) > 1 and (options.find or options.html or options.changes):
         parser.error("--find, --html and --try are for one model")
     if options.find and not any(f"{{{options.find[0]}}}" in text for text in options.arguments):
@@ -350,6 +352,11 @@ def main(argv: Sequence[str]) -> int:
     found = None
     for model in models:
         os.environ["OPENREG_MODEL"] = model
+        if (
+            counts_devices
+        ):  # one GPU is asked about: a program that sees two may use both, as Trainer of transformers does
+            count = find_model(model).numbers.get("device_count", 1) if model else 1
+            os.environ["OPENREG_DEVICE_COUNT"] = str(count)
         if options.find and (found := _find(options)) is None:
             print("It does not fit with the lowest number.")
         answers[model], devices = _run_ranks(options, subprocess.DEVNULL if options.find else None)
