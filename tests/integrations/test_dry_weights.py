@@ -119,3 +119,54 @@ print(json.dumps([torch.accelerator.memory_allocated(), host]))
 """
     )
     assert device == pytest.approx(2 * 6.74e9, rel=0.01) and host < 1 << 30
+
+
+SAVING = """
+import json, os, tempfile
+model = torch.nn.Linear(2048, 2048, device=D)  # 16 MiB
+small = torch.arange(4.0, device=D)
+folder = tempfile.TemporaryDirectory()
+path = os.path.join(folder.name, "saved")
+with warnings.catch_warnings(record=True) as warned:
+    warnings.simplefilter("always")
+    SAVE
+file = os.stat(path)
+print(json.dumps([file.st_size, file.st_blocks * 512, *read(), [str(each.message) for each in warned], path]))
+"""
+
+
+def saved(save: str, read: str) -> tuple[int, list[float], str]:
+    """The size of a saved file that takes little of the disk, the small tensor that is in it, and the metadata."""
+    code = SAVING.replace("SAVE", save)
+    size, taken, shape, read_again, values, mark, warned, path = python(f"def read():\n{read}\n{code}")
+    assert 2048 * 2048 * 4 < size < 2048 * 2048 * 4 + 100_000 and taken < 200_000
+    assert (shape, read_again) == ([2048, 2048], 0)
+    assert warned == [f"{path} has zeros in place of tensors that dry execution did not compute."]
+    return size, values, mark
+
+
+def test_a_saved_file_has_holes_in_place_of_absent_tensors() -> None:
+    _, values, _ = saved(
+        'torch.save({"model": model.state_dict(), "small": small}, path)',
+        """
+    found = torch.load(path)
+    weight = found["model"]["weight"].cpu()
+    return list(weight.shape), weight.abs().sum().item(), found["small"].tolist(), None
+""",
+    )
+    assert values == [0, 1, 2, 3]
+
+
+def test_a_file_of_safetensors_has_holes_and_says_so() -> None:
+    pytest.importorskip("safetensors.torch", reason=REASON)
+    _, values, mark = saved(
+        'from safetensors.torch import save_file; save_file(model.state_dict() | {"small": small}, path, {"format": "pt"})',
+        """
+    from safetensors import safe_open
+    with safe_open(path, "pt") as file:
+        weight, small = (file.get_tensor(name) for name in ("weight", "small"))
+        return list(weight.shape), weight.abs().sum().item(), small.tolist(), file.metadata()
+""",
+    )
+    assert values == [0, 1, 2, 3]
+    assert mark == {"format": "pt", "torch_openreg": "saved in dry execution: the weights are zeros"}

@@ -24,6 +24,7 @@ LOCKS = {
     ("csrc/simulator/dry/Contents.cpp", "host_mutex"): ("a table", "ForkSafeMutex"),
     ("csrc/simulator/dry/Dry.cpp", "workspaces_mutex"): ("a table; memory is allocated outside", "ForkSafeMutex"),
     ("csrc/simulator/dry/Dry.cpp", "reads_mutex"): ("a table; Python is asked outside", "ForkSafeMutex"),
+    ("csrc/simulator/transport/DryEngine.cpp", "mutex"): ("a table; Python is asked outside", "ForkSafeMutex"),
     ("csrc/simulator/sanitizer/HostAccess.cpp", "mutex"): (
         "a table; below it PyTorch's registry of operators",
         "ForkSafeMutex",

@@ -496,6 +496,18 @@ def test_spare_memory_is_what_neither_tensors_nor_the_context_have() -> None:
     assert "  context           30 B, which the sizes above do not contain" in command.table(answer)
 
 
+def test_random_numbers_of_the_host_are_counted_together() -> None:
+    rows = [("train.py:3 in init", "random numbers of a large CPU tensor", 5), ("train.py:9 in step", "item()", 3)]
+    rows += [("train.py:4 in init", "random numbers of a large CPU tensor", 2)]
+    assumed = [dict(zip(("line", "how", "count"), row, strict=True)) for row in rows]
+    assert command._assumed_lines(assumed) == [
+        "Values that were not computed: zeros, or what was assumed in their place (10):",
+        "       3 x item()  train.py:9 in step",
+        "       7 x random numbers of a large CPU tensor  at 2 lines, first train.py:3 in init",
+    ]
+    assert command._assumed_lines([]) == []
+
+
 def test_several_models_are_compared(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -119,4 +119,33 @@ MODELS = (
         "from_pretrained() for a config",
     ),
 )
-ROWS = WITHOUT_FLOAT64 + READERS + WORLD + WORLD_CHECKPOINTS + WORLD_PIPELINES + WEIGHTS + MODELS
+_HOLES = "In dry execution weights are zeros of any size, which would fill the disk. Here they are holes of the file."
+SAVES = (
+    Replaced(
+        "torch.serialization",
+        "_open_zipfile_writer",
+        "torch_openreg.openreg._dry_saves:open_writer",
+        _HOLES,
+        "a storage without bytes that is written as a hole",
+    ),
+)
+SAVES_OF_SAFETENSORS = (
+    Replaced(
+        "safetensors.torch",
+        "save_file",
+        "torch_openreg.openreg._dry_saves:save_file",
+        _HOLES,
+        "a tensor without bytes that is written as a hole",
+    ),
+)
+ROWS = (
+    WITHOUT_FLOAT64
+    + READERS
+    + WORLD
+    + WORLD_CHECKPOINTS
+    + WORLD_PIPELINES
+    + WEIGHTS
+    + MODELS
+    + SAVES
+    + SAVES_OF_SAFETENSORS
+)

@@ -108,6 +108,21 @@ def _hints(answer: dict[str, Any]) -> list[str]:
     return ["To make it fit:", *(f"  {each}" for each in hints)]
 
 
+def _assumed_lines(assumed: list[dict[str, Any]]) -> list[str]:
+    """The reads of values that nobody computed. Random numbers, which mostly are initial weights, are counted together."""
+    drawn = [each for each in assumed if each["how"].startswith("random numbers")]
+    reads = [each for each in assumed if each not in drawn]
+    count = sum(each["count"] for each in assumed)
+    lines = [f"Values that were not computed: zeros, or what was assumed in their place ({count}):"] if assumed else []
+    lines += [f"  {each['count']:>6} x {each['how']}  {each['line']}" for each in reads[:LINES]]
+    if len(reads) > LINES:
+        lines.append(f"  and at {len(reads) - LINES} more lines")
+    if drawn:
+        count = sum(each["count"] for each in drawn)
+        lines.append(f"  {count:>6} x {drawn[0]['how']}  at {len(drawn)} lines, first {drawn[0]['line']}")
+    return lines
+
+
 def table(answer: dict[str, Any]) -> list[str]:
     """The answer for readers."""
     device = _device(answer)
@@ -142,12 +157,7 @@ def table(answer: dict[str, Any]) -> list[str]:
     if answer["out_of_memory_at"]:
         lines += _hints(answer)
     lines += _dry_time.lines(answer)
-    if assumed := answer["assumed"]:
-        count = sum(each["count"] for each in assumed)
-        lines.append(f"Values that were not computed: zeros, or what was assumed in their place ({count}):")
-        lines += [f"  {each['count']:>6} x {each['how']}  {each['line']}" for each in assumed[:LINES]]
-        if len(assumed) > LINES:
-            lines.append(f"  and at {len(assumed) - LINES} more lines")
+    lines += _assumed_lines(answer["assumed"])
     if "tried" in answer:
         lines.append("With one change each:")
         lines += [f"  {line}" for line in columns(_dry_tries.rows(answer))]

@@ -27,8 +27,8 @@ from torch_openreg._loader import when_imported
 from torch_openreg.simulator import _upstream as rows
 
 # The dtypes of models, by their names in a header.
-_NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64"}
-_NAMES |= {torch.int64: "I64", torch.int32: "I32", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL"}
+NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64"}
+NAMES |= {torch.int64: "I64", torch.int32: "I32", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL"}
 # The start of a file: the length of the header.
 _LENGTH = 8
 
@@ -103,7 +103,7 @@ def _like(model: Any) -> str:
     for name, tensor in model.state_dict().items():
         in_file = dtype if tensor.is_floating_point() else tensor.dtype
         begin, end = end, end + tensor.numel() * in_file.itemsize
-        header[name] = {"dtype": _NAMES[in_file], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+        header[name] = {"dtype": NAMES[in_file], "shape": list(tensor.shape), "data_offsets": [begin, end]}
     return _sparse(json.dumps(header).encode(), end)
 
 

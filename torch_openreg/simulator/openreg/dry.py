@@ -25,7 +25,7 @@ from torch_openreg.openreg import models  # the module whose model the plugin fo
 from torch_openreg.simulator import _assumed_values, _models
 from torch_openreg.simulator import _bindings as _C
 from torch_openreg.simulator._sizes import byte_count
-from torch_openreg.simulator.openreg import _dry_weights
+from torch_openreg.simulator.openreg import _dry_saves, _dry_weights
 
 __all__ = ["AssumedRead", "Clock", "KernelTime", "StreamTime", "assume", "assumed_reads", "clock", "start"]
 
@@ -133,6 +133,7 @@ def start(limit: int = 1 << 20) -> None:
     _C._dry_start(limit)
     _C._record_launch_sites(True)  # type: ignore[attr-defined]
     _dry_weights.start()
+    _dry_saves.start()
     _C._dry_set_matmul_workspace(models.properties().get("matmul_workspace", 0))
     _C._dry_set_context_memory(models.properties().get("context_memory", 0))
     of_groups = [models.properties().get(f"{each}_memory", 0) for each in ("communicator", "exchange")]
