@@ -368,3 +368,35 @@ def test_the_command_says_that_it_estimates_no_time(trained: Callable[..., tuple
 @pytest.mark.parametrize(("seconds", "text"), [(2.5, "2.5 s"), (1234.6, "1235 s"), (0.0123, "12.3 ms"), (8e-6, "8 us")])
 def test_times_are_written_with_a_unit(seconds: float, text: str) -> None:
     assert _dry_time.span(seconds) == text
+
+
+def test_a_replay_of_a_graph_takes_the_time_of_its_kernels_and_one_launch(tmp_path: Path) -> None:
+    code = """
+stream = torch.Stream(D)
+out = torch.empty_like(square)
+def work():
+    torch.mm(square, square, out=out)
+    torch.add(x, y, out=x)
+    torch.add(x, y, out=x)
+with stream:
+    work()
+    torch.accelerator.synchronize()
+    graph = torch.accelerator.Graph()
+    before = torch.openreg.dry.clock()
+    with graph:
+        work()
+    found["capture"] = torch.openreg.dry.clock().since(before).kernels
+    torch.accelerator.synchronize()
+    before = torch.openreg.dry.clock()
+    graph.replay()
+    graph.replay()
+    torch.accelerator.synchronize()
+after = torch.openreg.dry.clock().since(before)
+found["kernels"] = {name: [each.count, each.flops] for name, each in after.kernels.items()}
+found["seconds"], found["reads"] = after.seconds, [each.how for each in torch.openreg.dry.assumed_reads()]
+"""
+    found = python(code, model(tmp_path, launch_time=1e-4))
+    assert found["capture"] == {} and found["reads"] == []
+    assert found["kernels"] == {"aten::mm.out": [2, 2 * 2 * 2048**3], "aten::add.out": [4, 0]}
+    of_replay = PRODUCT + LATENCY + 2 * (by_bytes(3 * 4 * N) + LATENCY)
+    assert found["seconds"] * 1e3 == pytest.approx(0.1 + 2 * of_replay, rel=1e-5)

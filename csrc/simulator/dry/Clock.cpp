@@ -14,6 +14,7 @@
 #include "runtime/OpenRegMutex.h"
 #include "simulator/ThreadOwned.h"
 #include "simulator/dry/Contents.h"
+#include "simulator/dry/Undecided.h"
 
 namespace at::openreg {
 namespace {
@@ -37,7 +38,8 @@ struct ThreadWork {
   CallCost cost;
   uint64_t kernel = 0; // the id of the running kernel; 0: none
   bool is_one_launch = false;
-  bool was_launched = false; // while is_one_launch
+  bool was_launched = false; // while is_one_launch, or in a replay
+  bool is_replay = false;    // of a graph
   std::vector<OperandSize> operands;
 };
 thread_local constinit c10::openreg::ThreadOwned<ThreadWork> thread_work;
@@ -235,8 +237,8 @@ void add_work(const orActivity& activity) {
   const CallCost cost = std::exchange(thread.cost, CallCost{.looks_up = thread.cost.looks_up});
   const std::lock_guard lock(clock_mutex);
   SimulatedClocks& all = clocks();
-  const bool is_part = thread.is_one_launch && std::exchange(thread.was_launched, true);
-  const double latency = is_part ? 0 : all.rates.kernel_latency;
+  const bool is_part = (thread.is_one_launch || thread.is_replay) && std::exchange(thread.was_launched, true);
+  const double latency = is_part && !thread.is_replay ? 0 : all.rates.kernel_latency;
   const auto [seconds, limit] = work_time(all.rates, cost, bytes);
   const double busy = seconds + latency;
   run(all, activity, busy, is_part, false);
@@ -301,7 +303,16 @@ void observe_time(const orActivity* activity, void*) {
     }
     thread_work->operands.clear();
     collect(*activity);
-    add_work(*activity);
+    if (const CallCost* const cost = cost_of_captured(*activity)) {
+      const CallCost outer = std::exchange(thread_work->cost, *cost);
+      add_work(*activity);
+      thread_work->cost = outer;
+    } else {
+      add_work(*activity);
+    }
+  } else if (activity->kind == orActivityCall && std::string_view(activity->name) == "orGraphLaunch") {
+    thread_work->is_replay = !ends;
+    thread_work->was_launched = false;
   } else if (activity->kind == orActivityKernel) {
     if (!ends && activity->correlation == 0 && orKernelDepth() == 1) {
       thread_work->kernel = activity->id;
@@ -373,6 +384,10 @@ CostOfCall::CostOfCall(const CostFormula& formula, ArrayRef<c10::IValue> argumen
   if (clock_runs.load(std::memory_order_relaxed)) {
     outer_ = std::exchange(thread_work->cost, formula(arguments));
   }
+}
+
+CallCost cost_of_call() {
+  return clock_runs.load(std::memory_order_relaxed) ? thread_work->cost : CallCost{};
 }
 
 CostOfCall::~CostOfCall() {

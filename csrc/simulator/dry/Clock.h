@@ -22,8 +22,11 @@
 //     hides is exposed.
 //   - A record of an event keeps the time of its stream. From then on orEventElapsedTime() knows simulated time only.
 //
+//   - A replay of a graph costs the host one launch. Its kernels have a latency each, and run one after the other. Those
+//     that were computed in the capture, and not skipped, count by their bytes.
+//
 // Rule: the program's calls are observed (openreg_activity.h), in the order of the program. All threads of the program
-// count as one. Replays of graphs, and collectives with other processes, take no time.
+// count as one. Collectives with other processes take no time.
 namespace at::openreg {
 
 // What the device reaches. Times are in seconds.
@@ -87,5 +90,8 @@ class CostOfCall {
  private:
   CallCost outer_;
 };
+
+// The cost that the calling thread's next kernel has.
+CallCost cost_of_call();
 
 } // namespace at::openreg

@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "simulator/ThreadOwned.h"
+#include "simulator/dry/Clock.h"
 #include "simulator/dry/Contents.h"
 
 namespace at::openreg {
@@ -138,7 +140,7 @@ orContents begin_work(const orActivity& activity, const std::vector<OperandBytes
 void observe(const orActivity* activity, void*) {
   const bool is_launch = activity->kind == orActivityLaunch;
   const bool is_on_this_thread = activity->kind == orActivityKernel && activity->correlation == 0;
-  if (mine->decided > 0 || !(is_launch || is_on_this_thread)) {
+  if (mine->decided > 0 || !(is_launch || is_on_this_thread) || cost_of_captured(*activity) != nullptr) {
     return;
   }
   std::vector<OperandBytes> operands;
@@ -166,14 +168,60 @@ void observe(const orActivity* activity, void*) {
   }
 }
 
-orStream_t check_no_capture(orStream_t stream, const char* name) {
+// ---- Captures
+
+// A kernel that was skipped in a capture. The graph owns it.
+class CapturedSkip {
+ public:
+  CapturedSkip(const orKernel& kernel, const CallCost& cost) : cost_(cost) {
+    const auto keep = [](const orOperand* operand, void* context) {
+      Operand kept{*operand, {}, {}};
+      kept.sizes.assign(operand->sizes, operand->sizes + operand->dims);
+      kept.strides.assign(operand->strides, operand->strides + operand->dims);
+      static_cast<std::vector<Operand>*>(context)->push_back(std::move(kept));
+    };
+    kernel.operands(kernel.data, keep, &operands_);
+  }
+
+  // An orKernel's `operands`.
+  static void visit(void* data, orOperandFn_t visit, void* context) {
+    for (const Operand& each : static_cast<const CapturedSkip*>(data)->operands_) {
+      orOperand operand = each.operand;
+      operand.sizes = each.sizes.data();
+      operand.strides = each.strides.data();
+      visit(&operand, context);
+    }
+  }
+
+  const CallCost& cost() const {
+    return cost_;
+  }
+
+ private:
+  struct Operand {
+    orOperand operand;
+    std::vector<int64_t> sizes, strides;
+  };
+
+  const CallCost cost_;
+  std::vector<Operand> operands_;
+};
+
+// Adds the kernel to the graph that the stream captures. Returns false if the stream captures none.
+bool capture_skip(orStream_t stream, const orKernel& kernel) {
   orStreamCaptureStatus status = orStreamCaptureStatusNone;
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      !orMayCapture() || orStreamIsCapturing(stream, &status) != orSuccess || status == orStreamCaptureStatusNone,
-      "dry execution cannot skip '",
-      name,
-      "' while the stream captures a graph. Run the program without graphs");
-  return stream;
+  orGraph_t graph = nullptr;
+  if (!orMayCapture() || orStreamGetCaptureInfo(stream, &status, nullptr, &graph) != orSuccess ||
+      status != orStreamCaptureStatusActive) {
+    return false;
+  }
+  auto skip = std::make_unique<CapturedSkip>(kernel, cost_of_call());
+  const orHostFn_t destroy = [](void* data) { delete static_cast<CapturedSkip*>(data); };
+  OPENREG_CHECK(orGraphRetainUserObject(graph, skip.get(), destroy));
+  CapturedSkip* const kept = skip.release();
+  const orKernel node{kernel.name, &CapturedSkip::visit, kept};
+  OPENREG_CHECK(orLaunchDescribed(stream, [](void*) {}, kept, orLaunchDefault, &node));
+  return true;
 }
 
 } // namespace
@@ -202,8 +250,15 @@ Decided::~Decided() {
   --mine->decided;
 }
 
-SkippedKernel::SkippedKernel(orStream_t stream, const orKernel& kernel)
-    : kernel_(check_no_capture(stream, kernel.name), kernel.name, kernel.operands, kernel.data) {}
+SkippedKernel::SkippedKernel(orStream_t stream, const orKernel& kernel) {
+  if (!capture_skip(stream, kernel)) {
+    kernel_.emplace(stream, kernel.name, kernel.operands, kernel.data);
+  }
+}
+
+const CallCost* cost_of_captured(const orActivity& work) {
+  return work.operands == &CapturedSkip::visit ? &static_cast<const CapturedSkip*>(work.data)->cost() : nullptr;
+}
 
 bool skip_kernel(orStream_t stream, const orKernel& kernel) {
   const std::vector<OperandBytes> operands = bytes_of(kernel.operands, kernel.data);

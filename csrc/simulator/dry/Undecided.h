@@ -1,6 +1,9 @@
 #pragma once
 
+#include <optional>
+
 #include "runtime/OpenRegKernel.h"
+#include "simulator/dry/Cost.h"
 
 // The work that no kernel of Dry.cpp decides: kernels of extensions, collectives, sparse operators, raw copies and fills,
 // and replays of graphs. Dry execution sees this work only when it reaches the device.
@@ -28,16 +31,19 @@ class Decided {
   Decided& operator=(const Decided&) = delete;
 };
 
-// The scope of a kernel that is skipped. Throws NotImplementedError if the stream captures a graph: the graph would lack
-// the kernel.
+// The scope of a kernel that is skipped. If the stream captures a graph, the graph gets a node that does nothing and has
+// the operands and the cost of the kernel. What stands for the results is written once, by the capture.
 class SkippedKernel {
  public:
   SkippedKernel(orStream_t stream, const orKernel& kernel);
 
  private:
   const Decided decided_;
-  const c10::openreg::Kernel kernel_;
+  std::optional<c10::openreg::Kernel> kernel_; // none while the stream captures
 };
+
+// The cost of the work if it is such a node. Null: it is none.
+const CallCost* cost_of_captured(const orActivity& work);
 
 // Skips a kernel that knows addresses only (torch.compile), if it reads absent bytes or fills large memory. Writes what
 // stands for its results. Returns false, and does nothing, if the kernel must be computed.
