@@ -503,7 +503,7 @@ def test_random_numbers_of_the_host_are_counted_together() -> None:
     assert command._assumed_lines(assumed) == [
         "Values that were not computed: zeros, or what was assumed in their place (10):",
         "       3 x item()  train.py:9 in step",
-        "       7 x random numbers of a large CPU tensor  at 2 lines, first train.py:3 in init",
+        "       7 x random numbers of a large CPU tensor  train.py:3 in init  and at 1 more lines",
     ]
     assert command._assumed_lines([]) == []
 

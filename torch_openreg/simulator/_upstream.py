@@ -129,6 +129,15 @@ SAVES = (
         "a storage without bytes that is written as a hole",
     ),
 )
+SAVES_OF_CHECKPOINTS = (
+    Replaced(
+        "torch.distributed.checkpoint.filesystem:FileSystem",
+        "create_stream",
+        "torch_openreg.openreg._dry_saves:create_stream",
+        _HOLES,
+        "a storage without bytes that is written as a hole",
+    ),
+)
 SAVES_OF_SAFETENSORS = (
     Replaced(
         "safetensors.torch",
@@ -147,5 +156,6 @@ ROWS = (
     + WEIGHTS
     + MODELS
     + SAVES
+    + SAVES_OF_CHECKPOINTS
     + SAVES_OF_SAFETENSORS
 )

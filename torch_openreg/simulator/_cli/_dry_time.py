@@ -20,7 +20,7 @@ _BOUNDS = {
     "communication": "collectives",
     "latency": "latency of kernels",
 }
-ERROR = "an estimate: -35 % to +65 % on 16 published results, within 18 % on 12 of them"
+ERROR = "an estimate: -42 % to +65 % on 25 published results, within 18 % on 17 of them"
 
 
 def estimate(time: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -119,7 +119,8 @@ def _assumed_lines(assumed: list[dict[str, Any]]) -> list[str]:
         lines.append(f"  and at {len(reads) - LINES} more lines")
     if drawn:
         count = sum(each["count"] for each in drawn)
-        lines.append(f"  {count:>6} x {drawn[0]['how']}  at {len(drawn)} lines, first {drawn[0]['line']}")
+        others = f"  and at {len(drawn) - 1} more lines" if len(drawn) > 1 else ""
+        lines.append(f"  {count:>6} x {drawn[0]['how']}  {drawn[0]['line']}{others}")
     return lines
 
 
@@ -228,7 +229,7 @@ def _find(options: argparse.Namespace) -> int | None:
 
     if not fits(low):
         return None
-    best, step = low, 1
+    best, step = low, max(low, 1)
     while best < high and fits(tried := min(best + step, high)):
         best, step = tried, step * 2
     end = high + 1 if best == high else min(best + step, high)  # does not fit, or is not asked for
@@ -348,6 +349,7 @@ def main(argv: Sequence[str]) -> int:
         parser.error(
             f"--rank {options.rank!r} is not valid: expected all, worst, or a number that is less than --world"
         )
+    os.environ.setdefault("OPENREG_TRITON", "interpret")  # a kernel that would read absent bytes is not interpreted
     if options.assume:
         os.environ["OPENREG_DRY_ASSUME"] = os.path.abspath(options.assume)
     if options.world:

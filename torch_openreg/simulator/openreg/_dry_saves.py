@@ -1,19 +1,20 @@
 """Files of tensors that nobody computed: in dry execution, their zeros are holes of the file.
 
-torch.save() and save_file() of safetensors would write a copy of every weight. Here a large run of zeros takes no space
+torch.save(), distributed checkpoints and save_file() of safetensors would write a copy of every weight. Here a large run of zeros takes no space
 on the disk, so that a program that saves a model of any size leaves a small file, which loads as always. A warning says
 that the file has no weights, and so does the metadata of a file of safetensors.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import io
 import json
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -31,11 +32,20 @@ MARK = {"torch_openreg": "saved in dry execution: the weights are zeros"}
 
 def start() -> None:
     _upstream.apply(rows.SAVES)
-    when_imported([("safetensors.torch", f"{__name__}:know_safetensors")])
+    when_imported(
+        [
+            ("safetensors.torch", f"{__name__}:know_safetensors"),
+            ("torch.distributed.checkpoint.filesystem", f"{__name__}:know_checkpoints"),
+        ]
+    )
 
 
 def know_safetensors(_: ModuleType) -> None:
     _upstream.apply(rows.SAVES_OF_SAFETENSORS)
+
+
+def know_checkpoints(_: ModuleType) -> None:
+    _upstream.apply(rows.SAVES_OF_CHECKPOINTS)
 
 
 class SparseFile(io.FileIO):
@@ -82,6 +92,22 @@ def open_writer(original: Callable[[Any], Any], name_or_buffer: Any) -> Any:
     if not isinstance(name_or_buffer, (str, os.PathLike)):
         return original(name_or_buffer)
     return original(_WriterFile(name_or_buffer))
+
+
+@contextlib.contextmanager
+def create_stream(
+    original: Callable[..., Any], system: Any, path: str | os.PathLike[str], mode: str
+) -> Iterator[io.IOBase]:
+    """As the method of PyTorch, but a file that is written becomes sparse."""
+    if mode != "wb":
+        with original(system, path, mode) as stream:
+            yield stream
+        return
+    file = SparseFile(path)
+    try:
+        yield file
+    finally:
+        file.end()
 
 
 def save_file(
