@@ -14,6 +14,7 @@ import programs
 import pytest
 from programs import COMPILER
 
+from torch_openreg.simulator._cli import _dry_table
 from torch_openreg.simulator._cli import dry as command
 
 # Most tensors of the programs are larger than this.
@@ -447,7 +448,7 @@ def test_an_answer_says_how_to_make_the_program_fit() -> None:
     answer, _ = answer_for(200, memory=100)
     answer |= {"categories": {"forward: activations": 60, "optimizer state": 39, "other": 5}}
     answer |= {"peak_reserved": 100, "peak_allocated": 80}
-    head, *hints = command._hints(answer)
+    head, *hints = _dry_table.hints(answer)
     assert head == "To make it fit:"
     assert [each.split()[0] for each in hints] == ["activations:", "optimizer", "20", "--try"]
     assert all(each in command.table(answer) for each in hints)
@@ -473,7 +474,9 @@ def test_a_wrong_limit_is_refused_at_import() -> None:
     assert "OPENREG_DRY is 'much'. Set it to a number of bytes, such as 1M, or unset it." in done.stderr
 
 
-def answer_for(size: int, memory: int, context: int = 0) -> tuple[dict[str, object], list[object]]:
+def answer_for(
+    size: int, memory: int, context: int = 0, compiled: bool = False
+) -> tuple[dict[str, object], list[object]]:
     """What the command's _run() returns for a program that allocates `size` bytes."""
     failed = {"line": "train.py:2 in step", "size": size, "free": memory} if size > memory else None
     used = {
@@ -487,6 +490,7 @@ def answer_for(size: int, memory: int, context: int = 0) -> tuple[dict[str, obje
         "alloc_retries": 0,
     }
     report = {"devices": [used], "out_of_memory": failed, "assumed": [], "changed": {}, "error": None, "time": None}
+    report["compiled"] = compiled
     return command._answer(report, [], status=1 if failed else 0), []
 
 
@@ -496,16 +500,21 @@ def test_spare_memory_is_what_neither_tensors_nor_the_context_have() -> None:
     assert "  context           30 B, which the sizes above do not contain" in command.table(answer)
 
 
+def test_an_answer_says_that_compiled_code_is_not_that_of_cuda() -> None:
+    assert _dry_table.COMPILED in command.table(answer_for(20, memory=100, compiled=True)[0])
+    assert _dry_table.COMPILED not in command.table(answer_for(20, memory=100)[0])
+
+
 def test_random_numbers_of_the_host_are_counted_together() -> None:
     rows = [("train.py:3 in init", "random numbers of a large CPU tensor", 5), ("train.py:9 in step", "item()", 3)]
     rows += [("train.py:4 in init", "random numbers of a large CPU tensor", 2)]
     assumed = [dict(zip(("line", "how", "count"), row, strict=True)) for row in rows]
-    assert command._assumed_lines(assumed) == [
+    assert _dry_table.assumed_lines(assumed) == [
         "Values that were not computed: zeros, or what was assumed in their place (10):",
         "       3 x item()  train.py:9 in step",
         "       7 x random numbers of a large CPU tensor  train.py:3 in init  and at 1 more lines",
     ]
-    assert command._assumed_lines([]) == []
+    assert _dry_table.assumed_lines([]) == []
 
 
 def test_several_models_are_compared(
@@ -568,6 +577,11 @@ def test_the_search_ends_if_the_program_fails(monkeypatch: pytest.MonkeyPatch) -
         (["--world", "0", "train.py"], "'0' is not valid: expected a number of ranks, such as 8"),
         (["--world", "2", "--rank", "2", "train.py"], "--rank '2' is not valid: expected all, worst, or a number"),
         (["--rank", "1", "train.py"], "--rank '1' is not valid"),
+        (
+            ["torchrun", "train.py"],
+            "torchrun would start processes. Give the script itself, with --world N in its place",
+        ),
+        (["-m", "torch.distributed.run", "train.py"], "torch.distributed.run would start processes. Give the script"),
         ([], "the following arguments are required: SCRIPT"),
     ],
 )

@@ -584,6 +584,7 @@ class Counting final : public InFront {
     if (!has_contents(self) || contents_of(self) == orContentsKnown || has_weights) {
       return next_.callBoxed(op, keys, stack);
     }
+    note_read(is_histc_ ? "counts of histc(), assumed to be equal" : "counts of bincount(), assumed to be equal");
     const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
     const int64_t bins = std::max<int64_t>(arguments[is_histc_ ? 1 : 2].toInt(), 1);
     const Tensor counts = at::full({bins}, self.numel() / bins, is_histc_ ? self.scalar_type() : kLong);

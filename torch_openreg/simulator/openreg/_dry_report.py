@@ -57,6 +57,12 @@ def _refused_communicator() -> dict[str, Any] | None:
     return None
 
 
+def _has_compiled() -> bool:
+    """Whether Inductor has generated code in this process."""
+    codecache = sys.modules.get("torch._inductor.codecache")
+    return bool(codecache and codecache.PyCodeCache.modules)
+
+
 def start(folder: str) -> None:
     memory._record_memory_history(stacks="python", context="alloc")
     _out_of_memory.watch()
@@ -95,6 +101,7 @@ def start(folder: str) -> None:
         _report["devices"] = devices
         _report["time"] = _time()
         _report["changed"] = _dry_changes.changed
+        _report["compiled"] = _has_compiled()
         _report["assumed"] = [each._asdict() for each in dry.assumed_reads()]
         with open(os.path.join(folder, "report.json"), "w") as file:
             json.dump(_report, file)

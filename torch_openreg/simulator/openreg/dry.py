@@ -38,7 +38,8 @@ class AssumedRead(NamedTuple):
     line: str
     """The line of Python, as ``"/home/me/train.py:12 in step"``."""
     how: str
-    """``"item()"``, ``"equal()"`` or ``"a copy to the host"``. ``"random numbers of a large CPU tensor"``: they are zeros."""
+    """``"item()"``, ``"equal()"`` or ``"a copy to the host"``. ``"random numbers of a large CPU tensor"``: they are zeros.
+    ``"counts of histc(), assumed to be equal"``: such as the tokens of each expert."""
     count: int  # type: ignore[assignment]
     """How often. It hides the method of tuples."""
 
