@@ -66,9 +66,14 @@ class SparseFile(io.FileIO):
                 super().write(chunk)
         return len(view)
 
+    def close(self) -> None:
+        """The file may end within a hole."""
+        if not self.closed:
+            self.truncate(self.tell())
+        super().close()
+
     def end(self) -> None:
-        """Closes the file. It may end within a hole."""
-        self.truncate(self.tell())
+        """Closes the file, and says what it lacks."""
         self.close()
         if self.has_holes:
             warnings.warn(
