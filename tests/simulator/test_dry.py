@@ -6,8 +6,9 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import dry_programs
 import programs
@@ -19,6 +20,13 @@ from torch_openreg.simulator._cli import dry as command
 
 # Most tensors of the programs are larger than this.
 LIMIT = "4K"
+
+
+@pytest.fixture(autouse=True)
+def environment() -> Iterator[None]:
+    """The command sets variables for the programs that it runs."""
+    with mock.patch.dict(os.environ):
+        yield
 
 
 def python(code: str, limit: str = LIMIT, **variables: str) -> str:

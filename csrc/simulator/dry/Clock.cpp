@@ -13,8 +13,8 @@
 
 #include "runtime/OpenRegMutex.h"
 #include "simulator/ThreadOwned.h"
+#include "simulator/dry/CapturedSkip.h"
 #include "simulator/dry/Contents.h"
-#include "simulator/dry/Undecided.h"
 
 namespace at::openreg {
 namespace {

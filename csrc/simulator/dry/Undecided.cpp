@@ -1,18 +1,17 @@
 #include "simulator/dry/Undecided.h"
 
 #include <c10/util/Exception.h>
-#include <openreg_graph.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "simulator/ThreadOwned.h"
+#include "simulator/dry/CapturedSkip.h"
 #include "simulator/dry/Clock.h"
 #include "simulator/dry/Contents.h"
 
@@ -168,62 +167,6 @@ void observe(const orActivity* activity, void*) {
   }
 }
 
-// ---- Captures
-
-// A kernel that was skipped in a capture. The graph owns it.
-class CapturedSkip {
- public:
-  CapturedSkip(const orKernel& kernel, const CallCost& cost) : cost_(cost) {
-    const auto keep = [](const orOperand* operand, void* context) {
-      Operand kept{*operand, {}, {}};
-      kept.sizes.assign(operand->sizes, operand->sizes + operand->dims);
-      kept.strides.assign(operand->strides, operand->strides + operand->dims);
-      static_cast<std::vector<Operand>*>(context)->push_back(std::move(kept));
-    };
-    kernel.operands(kernel.data, keep, &operands_);
-  }
-
-  // An orKernel's `operands`.
-  static void visit(void* data, orOperandFn_t visit, void* context) {
-    for (const Operand& each : static_cast<const CapturedSkip*>(data)->operands_) {
-      orOperand operand = each.operand;
-      operand.sizes = each.sizes.data();
-      operand.strides = each.strides.data();
-      visit(&operand, context);
-    }
-  }
-
-  const CallCost& cost() const {
-    return cost_;
-  }
-
- private:
-  struct Operand {
-    orOperand operand;
-    std::vector<int64_t> sizes, strides;
-  };
-
-  const CallCost cost_;
-  std::vector<Operand> operands_;
-};
-
-// Adds the kernel to the graph that the stream captures. Returns false if the stream captures none.
-bool capture_skip(orStream_t stream, const orKernel& kernel) {
-  orStreamCaptureStatus status = orStreamCaptureStatusNone;
-  orGraph_t graph = nullptr;
-  if (!orMayCapture() || orStreamGetCaptureInfo(stream, &status, nullptr, &graph) != orSuccess ||
-      status != orStreamCaptureStatusActive) {
-    return false;
-  }
-  auto skip = std::make_unique<CapturedSkip>(kernel, cost_of_call());
-  const orHostFn_t destroy = [](void* data) { delete static_cast<CapturedSkip*>(data); };
-  OPENREG_CHECK(orGraphRetainUserObject(graph, skip.get(), destroy));
-  CapturedSkip* const kept = skip.release();
-  const orKernel node{kernel.name, &CapturedSkip::visit, kept};
-  OPENREG_CHECK(orLaunchDescribed(stream, [](void*) {}, kept, orLaunchDefault, &node));
-  return true;
-}
-
 } // namespace
 
 void start_to_observe_undecided() {
@@ -251,13 +194,9 @@ Decided::~Decided() {
 }
 
 SkippedKernel::SkippedKernel(orStream_t stream, const orKernel& kernel) {
-  if (!capture_skip(stream, kernel)) {
+  if (!capture_skip(stream, kernel, cost_of_call())) {
     kernel_.emplace(stream, kernel.name, kernel.operands, kernel.data);
   }
-}
-
-const CallCost* cost_of_captured(const orActivity& work) {
-  return work.operands == &CapturedSkip::visit ? &static_cast<const CapturedSkip*>(work.data)->cost() : nullptr;
 }
 
 bool skip_kernel(orStream_t stream, const orKernel& kernel) {

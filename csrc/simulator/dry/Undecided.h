@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "runtime/OpenRegKernel.h"
-#include "simulator/dry/Cost.h"
 
 // The work that no kernel of Dry.cpp decides: kernels of extensions, collectives, sparse operators, raw copies and fills,
 // and replays of graphs. Dry execution sees this work only when it reaches the device.
@@ -41,9 +40,6 @@ class SkippedKernel {
   const Decided decided_;
   std::optional<c10::openreg::Kernel> kernel_; // none while the stream captures
 };
-
-// The cost of the work if it is such a node. Null: it is none.
-const CallCost* cost_of_captured(const orActivity& work);
 
 // Skips a kernel that knows addresses only (torch.compile), if it reads absent bytes or fills large memory. Writes what
 // stands for its results. Returns false, and does nothing, if the kernel must be computed.

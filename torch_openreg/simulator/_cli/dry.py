@@ -249,7 +249,6 @@ def main(argv: Sequence[str]) -> int:
         parser.error(
             f"--rank {options.rank!r} is not valid: expected all, worst, or a number that is less than --world"
         )
-    os.environ.setdefault("OPENREG_TRITON", "interpret")  # a kernel that would read absent bytes is not interpreted
     if os.path.basename(options.program) in LAUNCHERS:
         parser.error(f"{options.program} would start processes. Give the script itself, with --world N in its place")
     if options.assume:
@@ -262,6 +261,7 @@ def main(argv: Sequence[str]) -> int:
         parser.error("--find, --html and --try are for one model")
     if options.find and not any(f"{{{options.find[0]}}}" in text for text in options.arguments):
         parser.error(f"no argument of the program contains {{{options.find[0]}}}, which --find replaces")
+    os.environ.setdefault("OPENREG_TRITON", "interpret")  # a kernel that would read absent bytes is not interpreted
     answers = {}
     found = None
     for model in models:
