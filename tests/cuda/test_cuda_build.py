@@ -141,6 +141,15 @@ print(c10._ZN3c104cuda14current_deviceEv(), _without_cuda.opened[2]._ZN2at4cuda9
     assert output(python(tmp_path, "-c", code)) == "True\n0 2\n1 32\n"
 
 
+def test_a_library_that_names_nvidias_compiler_can_be_opened(python: Run, tmp_path: Path) -> None:
+    code = """
+import ctypes, pathlib, torch
+(path,) = pathlib.Path(torch.__path__[0]).parent.glob("nvidia/*/lib/libnvrtc.so.*")
+print(ctypes.CDLL(path.name).nvrtcVersion.__name__)
+"""
+    assert output(python(tmp_path, "-c", code)) == "nvrtcVersion\n"
+
+
 COMPILED = """
 import torch
 from torch.utils._triton import has_triton

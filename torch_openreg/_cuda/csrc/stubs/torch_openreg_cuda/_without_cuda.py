@@ -11,6 +11,7 @@ opened: otherwise, the dynamic loader would end `import torch` with the name of 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.machinery
 import os
@@ -46,6 +47,9 @@ def prepare(torch: str) -> None:
     except Exception as error:
         failure = f"{type(error).__name__}: {error}"
         return
+    for compiler in compilers(os.path.dirname(torch)):
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(compiler)
     # Kineto would print that CUPTI finds no driver.
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")
     sys.meta_path.insert(0, _After({"torch._C": _remove_from_c, "torch.version": _remove_version}))
@@ -53,6 +57,21 @@ def prepare(torch: str) -> None:
 
 def stubs() -> list[str]:
     return [os.path.join(os.path.dirname(__file__), "lib", name) for name in LIBRARIES]
+
+
+def compilers(packages: str) -> list[str]:
+    """NVIDIA's library NVRTC in the folder ``packages``, where pip installs it. Nothing calls it.
+
+    PyTorch's build files link extensions with it, and these have no path to it: libtorch_cuda.so would have opened it.
+    """
+    nvidia = os.path.join(packages, "nvidia")
+    folders = [os.path.join(nvidia, name, "lib") for name in os.listdir(nvidia)] if os.path.isdir(nvidia) else []
+    return [
+        os.path.join(folder, name)
+        for folder in filter(os.path.isdir, folders)
+        for name in os.listdir(folder)
+        if name.startswith("libnvrtc.so.")
+    ]
 
 
 def names_of_stubs() -> set[str]:
