@@ -268,6 +268,8 @@ except RuntimeError as error:
 
 
 AS_IN_MODES = ("--device", "cuda", "--openreg-as=cuda")
+# A build with CUDA must be told the type before torch is imported, and the server of programs has imported it.
+BEFORE_TORCH = programs.HAS_CUDA
 
 
 @pytest.mark.slow
@@ -275,7 +277,8 @@ def test_tests_run_under_this_name() -> None:
     """`make modes` runs all tests of semantics under this name, in every mode."""
     runtime = ("generator", "storage", "streams_events")
     files = ["tests/operators/test_copy.py", *(f"tests/runtime/test_{name}.py" for name in runtime)]
-    programs.run(*PYTEST, *AS_IN_MODES, "--execution", "chaos", *files, cwd=ROOT, status=0)
+    chaos = ("--execution", "chaos")
+    programs.run(*PYTEST, *AS_IN_MODES, *chaos, *files, cwd=ROOT, new_interpreter=BEFORE_TORCH, status=0)
 
 
 @pytest.mark.slow
@@ -283,7 +286,8 @@ def test_traces_and_memory_pages_are_right_with_this_type() -> None:
     """Runs the tests whose traces and pages name the device."""
     files = ["tests/runtime/test_profiler_trace.py", "tests/tools/test_memory_pages.py"]
     named = "obeys_the_rules or describes_the_devices or the_table_has or a_copy_says or a_real_run_is_explained"
-    result = programs.run(*PYTEST, *AS_IN_MODES, *files, "-k", named, cwd=ROOT, status=0)
+    command = (*PYTEST, *AS_IN_MODES, *files, "-k", named)
+    result = programs.run(*command, cwd=ROOT, new_interpreter=BEFORE_TORCH, status=0)
     assert " skipped" not in result.stdout
 
 
