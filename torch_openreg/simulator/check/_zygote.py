@@ -40,6 +40,7 @@ INT = struct.Struct("i")
 SAFE_PATH = getattr(sys.flags, "safe_path", False)
 # What Python and the libraries of torch read only when they start.
 EARLY = re.compile("PYTHON(?!PATH$|_EXEC$)|LD_|OMP_|GOMP_|KMP_|MKL_")
+AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 MOST_FILES = 253  # of one message of a socket
 LOW_FILES = 512  # more than this process ever has open
 
@@ -172,7 +173,7 @@ def import_torch() -> types.ModuleType:
 
     At the exit the destructors of libraries run that are loaded later, such as a backend's.
     """
-    os.environ.update(TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    os.environ[AUTOLOAD] = "0"
     torch = importlib.import_module("torch")
     libc = ctypes.CDLL(None)
     libc.on_exit(libc._exit, None)  # functions that are registered later run earlier; it gets the exit status
@@ -185,6 +186,8 @@ def serve() -> None:
     environment = early(os.environ)
     variables = dict(os.environ)
     torch = import_torch()
+    # In an interpreter of its own, the program would have what the import of torch sets.
+    imported = {name: value for name, value in os.environ.items() if name not in {*variables, AUTOLOAD}}
     if modules:
         os.environ.clear()
         os.environ.update(variables)
@@ -209,7 +212,7 @@ def serve() -> None:
         sys.meta_path.insert(0, Torch())
     multiprocessing.process.ORIGINAL_DIR = request["folder"]  # type: ignore[attr-defined]  # of spawned processes
     os.environ.clear()
-    os.environ.update(request["environment"])
+    os.environ.update(imported | request["environment"])
     sys.orig_argv = [sys.executable, *request["words"]]  # with which a program may start itself again
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
