@@ -13,6 +13,7 @@ start their programs so, with _server.py. This file is a program, which needs no
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import fcntl
@@ -210,6 +211,8 @@ def serve() -> None:
             file.reconfigure(write_through=True)  # type: ignore[union-attr]
     if not modules:
         sys.meta_path.insert(0, Torch())
+    if "triton" in sys.modules:
+        atexit.register(gc.unfreeze)  # else nanobind prints the objects of Triton that the collector does not free
     multiprocessing.process.ORIGINAL_DIR = request["folder"]  # type: ignore[attr-defined]  # of spawned processes
     os.environ.clear()
     os.environ.update(imported | request["environment"])
