@@ -63,7 +63,8 @@ def listed(area: str) -> list[tuple[str, list[str]]]:
     """The known differences under this name, in this PyTorch: a reason, and the patterns of the programs."""
     version = [int(number) for number in torch.__version__.split(".")[:2]]
     rows = tomllib.loads((FOLDER / "cuda_answers" / "different" / f"{area}.toml").read_text())["different"]
-    rows = [row for row in rows if DEVICE in row.get("names", (DEVICE,)) and version >= row.get("since", [])]
+    rows = [row for row in rows if DEVICE in row.get("names", (DEVICE,))]
+    rows = [row for row in rows if row.get("since", []) <= version <= row.get("until", version)]
     return [(row["reason"], row["programs"]) for row in rows]
 
 
