@@ -211,10 +211,12 @@ QUEUE_MUCH = """
     started = threading.Event()
     slow = HostFn(lambda _, begin=started.set, sleep=time.sleep: (begin(), sleep(2.5)))
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(slow))  # queued work must outlive this module
+    # In the mode chaos, queued work runs at the exit of the process, when Python has ended: so it is a function of C.
+    slow_in_c = ctypes.cast(ctypes.CDLL(None).usleep, HostFn)
     threading.Thread(target=call, args=("orLaunchHostFunc", stream, slow, None), daemon=True).start()
     started.wait()
     for number in range(250):
-        call("orLaunchHostFunc", stream, slow, None)
+        call("orLaunchHostFunc", stream, slow_in_c, 2_500_000)
         call("orMemcpyAsync", pinned, pointer, 1 << 20, DEFAULT, stream)
         call("orMemcpyAsync", pointer, b"x" * 100, 100, DEFAULT, stream)
         call("orMemsetAsync", pointer, 1, 1 << 20, None)
