@@ -275,6 +275,23 @@ def test_the_error_of_a_replayed_kernel_is_that_of_the_replay(python: Run) -> No
     assert "the Triton kernel add reads 4 bytes outside of its tensors" in first and second == "200.0"
 
 
+@pytest.mark.parametrize("mode", ["async", "chaos"])
+def test_a_replay_that_is_pending_at_the_exit_of_the_program_ends(python: Run, mode: str) -> None:
+    code = """
+        @triton.jit
+        def tell(x):
+            print("replayed")
+            tl.store(x, tl.load(x) + 1)
+
+        x = torch.ones(1, device=DEVICE)
+        graph, _ = captured(lambda: tell[(1,)](x))
+        for _ in range(3):
+            graph.replay()
+    """
+    output = output_of(python(CAPTURE + textwrap.dedent(code), OPENREG_EXECUTION=mode))
+    assert output.splitlines() == ["replayed"] * 3
+
+
 def test_the_sanitizer_is_silent_about_a_captured_kernel(python: Run) -> None:
     code = """
         from torch_openreg.openreg import sanitizer

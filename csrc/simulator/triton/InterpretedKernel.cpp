@@ -39,7 +39,7 @@ void capture_interpreted(
 
 } // namespace
 
-void run_interpreted(
+bool run_interpreted(
     c10::DeviceIndex device,
     const char* name,
     const std::vector<InterpretedAccess>& whole,
@@ -49,11 +49,12 @@ void run_interpreted(
   std::vector<InterpretedAccess> accesses = whole;
   const orKernel described{name, &visit_accesses, &accesses};
   if (C10_UNLIKELY(dry_limit() > 0) && skip_kernel(stream, described)) {
-    return;
+    return false;
   }
   orGraph_t graph = nullptr;
   if (c10::openreg::capture_of(current, &graph) != 0) {
-    return capture_interpreted(stream, graph, name, whole, compute);
+    capture_interpreted(stream, graph, name, whole, compute);
+    return true;
   }
   accesses.clear();
   {
@@ -62,6 +63,7 @@ void run_interpreted(
     c10::openreg::sanitizer::note_late_operands(stream, device, described);
   }
   c10::openreg::sanitizer::raise_pending();
+  return false;
 }
 
 } // namespace at::openreg

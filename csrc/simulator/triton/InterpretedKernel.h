@@ -28,9 +28,9 @@ struct InterpretedAccess {
 
 // Computes a kernel on the current stream of `device`. `name` must be valid until the process ends. `whole`: the memory
 // of the tensors that the kernel gets, by which dry execution decides whether the kernel is skipped. `compute(tells)`
-// computes. It returns what it has read and written if `tells` is true, otherwise nothing. A graph keeps a copy of it,
-// which may be called and destroyed on any thread.
-OPENREG_API void run_interpreted(
+// computes. It returns what it has read and written if `tells` is true, otherwise nothing. In a capture `compute` is not
+// called, and the result is true: the graph keeps a copy of it, which may be called and destroyed on any thread.
+OPENREG_API bool run_interpreted(
     c10::DeviceIndex device,
     const char* name,
     const std::vector<InterpretedAccess>& whole,

@@ -25,7 +25,7 @@ std::vector<InterpretedAccess> accesses_of(const std::vector<Row>& rows) {
   return accesses;
 }
 
-void run_interpreted(int64_t device, const std::string& name, const std::vector<Row>& whole, const py::function& run) {
+bool run_interpreted(int64_t device, const std::string& name, const std::vector<Row>& whole, const py::function& run) {
   static auto* const names = new std::set<std::string>(); // guarded by Python's interpreter lock
   const char* const kept_name = names->insert(name).first->c_str();
   c10::openreg::check_device_index(device);
@@ -37,7 +37,7 @@ void run_interpreted(int64_t device, const std::string& name, const std::vector<
     }
   });
   const py::gil_scoped_release no_gil;
-  at::openreg::run_interpreted(
+  return at::openreg::run_interpreted(
       static_cast<c10::DeviceIndex>(device), kept_name, accesses_of(whole), [kept](bool tells) {
         const py::gil_scoped_acquire gil;
         try {

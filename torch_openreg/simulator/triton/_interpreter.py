@@ -6,7 +6,9 @@ here: the addresses must lie in the kernel's tensors, and become addresses at wh
 
 from __future__ import annotations
 
+import atexit
 import copy
+import functools
 import logging
 import os
 import sys
@@ -162,6 +164,18 @@ _interpreter_lock = (
 )  # Triton's interpreter has one state for all threads, and a replay may have its own
 
 
+@functools.cache
+def _synchronize_at_exit() -> None:
+    """Lets replays end while Python can still interpret their kernels."""
+
+    def synchronize(pid: int = os.getpid()) -> None:
+        if os.getpid() == pid:
+            for device in range(torch.accelerator.device_count()):
+                torch.accelerator.synchronize(device)
+
+    atexit.register(synchronize)
+
+
 @torch._disable_dynamo
 def execute(original: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:
     """Wraps GridExecutor.__call__(): the kernel enters the kernel scope. Hooks run before, because they launch too."""
@@ -198,7 +212,8 @@ def execute(original: Callable[..., None], self: Any, *args: Any, **kwargs: Any)
         return kernel.rows()
 
     whole = [(at, size, 1, size, READ | WRITE) for at, size, _ in storages if size]
-    _bindings._run_interpreted(tensors[0][1].device.index, self.fn.__name__, whole, compute)
+    if _bindings._run_interpreted(tensors[0][1].device.index, self.fn.__name__, whole, compute):
+        _synchronize_at_exit()
     return None
 
 
