@@ -6,4 +6,4 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "conformance"))
 
-from torch_conformance.databases.operators import sample_inputs as sample_inputs
+from torch_conformance.databases import sample_inputs as sample_inputs

@@ -105,6 +105,11 @@ def seeded(made: Iterable[Any]) -> Iterator[Any]:
         yield sample
 
 
+def sample_inputs(op: Any, dtype: torch.dtype, requires_grad: bool = False, device: str = "cpu") -> Iterator[Any]:
+    """The samples of ``op.sample_inputs()`` for an operator of any database: see `seeded`."""
+    return seeded(op.sample_inputs_func(op, device, dtype, requires_grad))
+
+
 def cotangent(output: torch.Tensor, seed: int) -> torch.Tensor:
     """The gradient of an output, from which a backward starts (`grad_outputs`). It is also called a direction.
 

@@ -10,18 +10,21 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_utils import noncontiguous_like
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
-from . import Sample, Suite, Variant, always, double_backward, forward_and_backward, seeded, tensors
+from . import (
+    Sample,
+    Suite,
+    Variant,
+    always,
+    double_backward,
+    forward_and_backward,
+    sample_inputs,
+    seeded,
+    tensors,
+)
 
 
 def sample_of(sample: SampleInput) -> Sample:
     return Sample(sample.input, tuple(sample.args), dict(sample.kwargs), sample.output_process_fn_grad)
-
-
-def sample_inputs(
-    op: OpInfo, dtype: torch.dtype, requires_grad: bool = False, device: str = "cpu"
-) -> Iterator[SampleInput]:
-    """The samples of ``op.sample_inputs()``: see `seeded`."""
-    return seeded(op.sample_inputs_func(op, device, dtype, requires_grad))
 
 
 def samples(op: OpInfo, dtype: torch.dtype) -> Iterator[Sample]:
