@@ -291,6 +291,8 @@ def _run(kind: str, name: str, dtype: Any, form: str, device: str) -> str:
     tolerance = {"rtol": 1e-4, "atol": 1e-4} if kind == "optimizer" else _tolerance(dtype)
     count = compared = 0
     case = f"{name}/{str(dtype).removeprefix('torch.')}/{form}"
+    defined, left_empty = not _UNDEFINED.match(case), bool(_LEFT_EMPTY.match(case))
+    draws = bool(_RANDOM_MODULES.match(name))
     for sample in variant.samples(entry, dtype):
         count += 1
 
@@ -322,9 +324,9 @@ def _run(kind: str, name: str, dtype: Any, form: str, device: str) -> str:
                 raise AssertionError(f"sample {count}: {difference}") from error
             continue
         actual = device_side(lambda: call(device))
-        defined = not _UNDEFINED.match(case) and not (_RANDOM_MODULES.match(name) and sample.input.training)
+        values = defined and not (draws and sample.input.training)
         try:
-            compared += _compare(actual, expected, device, defined, bool(_LEFT_EMPTY.match(case)), **tolerance)
+            compared += _compare(actual, expected, device, values, left_empty, **tolerance)
         except AssertionError as error:
             raise AssertionError(f"sample {count}: {error}") from None
     if not compared:
