@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "distributed/InterpreterUse.h"
+#include "runtime/OpenRegGraphsC10Utils.h"
 #include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegKernel.h"
 
@@ -166,9 +167,7 @@ void CapturedChain::launch(
   orStreamCaptureStatus status = orStreamCaptureStatusNone;
   orGraph_t graph = nullptr;
   OPENREG_CHECK(orStreamGetCaptureInfo(stream, &status, nullptr, &graph));
-  OPENREG_CHECK(
-      orGraphRetainUserObject(graph, chain.get(), [](void* data) { delete static_cast<CapturedChain*>(data); }));
-  CapturedChain* const node = chain.release();
+  CapturedChain* const node = c10::openreg::retain(graph, std::move(chain));
   const orKernel kernel{name_of(node->type), visit, node};
   OPENREG_CHECK(orLaunchDeferred(stream, &begin_replay, node, &kernel));
 }

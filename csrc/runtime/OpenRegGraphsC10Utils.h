@@ -2,6 +2,8 @@
 
 #include <openreg_graph.h>
 
+#include <memory>
+
 #include "runtime/OpenRegStream.h"
 
 // Questions about captures, as in c10/cuda/CUDAGraphsC10Utils.h. While no stream of the process captures, each costs one
@@ -17,6 +19,14 @@ inline uint64_t capture_of(Stream stream, orGraph_t* graph = nullptr) {
     OPENREG_CHECK(orStreamGetCaptureInfo(OpenRegStream(stream).stream(), &status, &number, graph));
   }
   return number;
+}
+
+// Gives the object to the graph, which destroys it on any thread. Returns the object, for the node that needs it.
+template <class T>
+T* retain(orGraph_t graph, std::unique_ptr<T> object) {
+  const orHostFn_t destroy = [](void* data) { delete static_cast<T*>(data); };
+  OPENREG_CHECK(orGraphRetainUserObject(graph, object.get(), destroy));
+  return object.release();
 }
 
 // While an object of this class lives, no capture refuses the unsafe calls of the calling thread (openreg_graph.h). For

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <map>
+#include <optional>
 
 #include <openreg_activity.h>
 #include <openreg_progress.h>
@@ -65,12 +66,11 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<Stream, HostEvent>
   void allocate_host_memory(size_t size, void** pointer) override {
     const Timer timer(stats_.timing_mutex_, stats_.host_alloc_time);
     const ObservedCalls calls(CallKind::Internal);
+    std::optional<UnsafeCalls> unsafe;
     if (current_stream_is_capturing_fast_path()) { // as the device's memory: a capture does not refuse it
-      const UnsafeCalls unsafe;
-      OPENREG_CHECK(orMallocHost(pointer, size));
-    } else {
-      OPENREG_CHECK(orMallocHost(pointer, size));
+      unsafe.emplace();
     }
+    OPENREG_CHECK(orMallocHost(pointer, size));
   }
 
   void free_block(at::HostBlock<Stream>* block) override {

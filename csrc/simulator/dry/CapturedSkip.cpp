@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/OpenRegException.h"
+#include "runtime/OpenRegGraphsC10Utils.h"
 
 namespace at::openreg {
 namespace {
@@ -57,10 +57,7 @@ bool capture_skip(orStream_t stream, const orKernel& kernel, const CallCost& cos
       status != orStreamCaptureStatusActive) {
     return false;
   }
-  auto skip = std::make_unique<CapturedSkip>(kernel, cost);
-  const orHostFn_t destroy = [](void* data) { delete static_cast<CapturedSkip*>(data); };
-  OPENREG_CHECK(orGraphRetainUserObject(graph, skip.get(), destroy));
-  CapturedSkip* const kept = skip.release();
+  CapturedSkip* const kept = c10::openreg::retain(graph, std::make_unique<CapturedSkip>(kernel, cost));
   const orKernel node{kernel.name, &CapturedSkip::visit, kept};
   OPENREG_CHECK(orLaunchDescribed(stream, [](void*) {}, kept, orLaunchDefault, &node));
   return true;

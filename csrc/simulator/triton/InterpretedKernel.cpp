@@ -26,12 +26,10 @@ void capture_interpreted(
     const std::vector<InterpretedAccess>& whole,
     const std::function<std::vector<InterpretedAccess>(bool tells)>& compute) {
   using Compute = std::function<std::vector<InterpretedAccess>(bool tells)>;
-  auto kept = std::make_unique<Compute>(compute);
+  Compute* const kept = c10::openreg::retain(graph, std::make_unique<Compute>(compute));
   const orHostFn_t replay = [](void* data) { (*static_cast<Compute*>(data))(false); };
-  const orHostFn_t destroy = [](void* data) { delete static_cast<Compute*>(data); };
   const orKernel described{name, [](void*, orOperandFn_t, void*) {}, nullptr};
-  OPENREG_CHECK(orGraphRetainUserObject(graph, kept.get(), destroy));
-  OPENREG_CHECK(orLaunchDescribed(stream, replay, kept.release(), orLaunchDefault, &described));
+  OPENREG_CHECK(orLaunchDescribed(stream, replay, kept, orLaunchDefault, &described));
   for (const InterpretedAccess& each : whole) {
     c10::openreg::sanitizer::count_as_written(each.data, static_cast<size_t>(each.size));
   }

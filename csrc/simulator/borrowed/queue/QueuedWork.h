@@ -4,6 +4,7 @@
 #include <openreg_graph.h>
 
 #include <memory>
+#include <utility>
 
 #include "runtime/OpenRegGraphsC10Utils.h"
 #include "simulator/borrowed/OpenMPTeam.h"
@@ -39,16 +40,15 @@ template <class Kernel>
 bool launch(c10::Stream stream, std::unique_ptr<Kernel>& kernel, unsigned flags = orLaunchDefault) {
   const orHostFn_t run = [](void* data) { std::unique_ptr<Kernel>(static_cast<Kernel*>(data))->run(); };
   const orHostFn_t replay = [](void* data) { static_cast<Kernel*>(data)->replay(); };
-  const orHostFn_t destroy = [](void* data) { delete static_cast<Kernel*>(data); };
   const auto operands = [](void* data, orOperandFn_t visit, void* context) {
     static_cast<const Kernel*>(data)->visit_operands(visit, context);
   };
   const orKernel what{kernel->name(), operands, kernel.get()};
   orGraph_t graph = nullptr;
   if (C10_UNLIKELY(c10::openreg::capture_of(stream, &graph) != 0)) {
-    OPENREG_CHECK(orGraphRetainUserObject(graph, kernel.get(), destroy));
-    OPENREG_CHECK(orLaunchDescribed(
-        c10::openreg::OpenRegStream(stream).stream(), replay, kernel.release(), orLaunchDefault, &what));
+    Kernel* const kept = c10::openreg::retain(graph, std::move(kernel));
+    OPENREG_CHECK(
+        orLaunchDescribed(c10::openreg::OpenRegStream(stream).stream(), replay, kept, orLaunchDefault, &what));
     return true;
   }
   const orError_t error = launch_kernel(stream, run, kernel.get(), flags, what);
