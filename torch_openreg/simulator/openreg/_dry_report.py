@@ -18,9 +18,8 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torch_openreg import _C
-from torch_openreg.openreg import _dry_changes, dry, memory, models  # type: ignore[attr-defined]
+from torch_openreg.openreg import _dry_changes, _out_of_memory, dry, memory, models  # type: ignore[attr-defined]
 from torch_openreg.simulator import _bindings
-from torch_openreg.simulator.openreg import _out_of_memory
 
 _report: dict[str, Any] = {"error": None}
 _step_ends: list[float] = []  # in simulated seconds

@@ -22,8 +22,8 @@ import torch
 
 from torch_openreg import _upstream
 from torch_openreg._loader import when_imported
+from torch_openreg.openreg import _dry_weights  # type: ignore[attr-defined]
 from torch_openreg.simulator import _upstream as rows
-from torch_openreg.simulator.openreg import _dry_weights
 
 _CHUNK = 1 << 20
 _ZEROS = bytes(_CHUNK)

@@ -21,11 +21,10 @@ from typing import NamedTuple
 
 import torch
 
-from torch_openreg.openreg import models  # the module whose model the plugin for pytest chooses
+from torch_openreg.openreg import _dry_saves, _dry_weights, models  # type: ignore[attr-defined]
 from torch_openreg.simulator import _assumed_values, _models
 from torch_openreg.simulator import _bindings as _C
 from torch_openreg.simulator._sizes import byte_count
-from torch_openreg.simulator.openreg import _dry_saves, _dry_weights
 
 __all__ = ["AssumedRead", "Clock", "KernelTime", "StreamTime", "assume", "assumed_reads", "clock", "start"]
 

@@ -11,10 +11,9 @@ import pytest
 
 from torch_openreg import openreg
 from torch_openreg._words import size
-from torch_openreg.openreg import dry
+from torch_openreg.openreg import _out_of_memory, dry  # type: ignore[attr-defined]
 from torch_openreg.simulator import _models
 from torch_openreg.simulator.check._own import is_own
-from torch_openreg.simulator.openreg import _out_of_memory
 from torch_openreg.simulator.testing.marker import Settings
 
 OPTION = "--openreg-fits"
