@@ -11,15 +11,15 @@
 namespace c10d::openreg {
 namespace {
 
-// The prefix of a new group's keys. The store may still have the keys of earlier groups of this name: torchrun restarts
+// The store of a new group's keys: `store` with a prefix. The store may still have the keys of earlier groups of this name: torchrun restarts
 // ranks on the same store, and a program may end its groups and make them again. So each attempt of torchrun has keys
 // of its own, and so has each group within the attempt. The store keeps the number of groups that a rank has made,
 // because a process that takes the place of a dead rank must go on with that rank's number. All members of a group have
 // the same number, because every one of them makes each group of this name and size.
-std::string store_prefix(Store& store, int rank, int size) {
+c10::intrusive_ptr<Store> new_store(const c10::intrusive_ptr<Store>& store, int rank, int size) {
   const char* attempt = std::getenv("TORCHELASTIC_RESTART_COUNT");
   const std::string prefix = c10::str("occl/", attempt == nullptr ? "0" : attempt, "/", size, "/");
-  return c10::str(prefix, store.add(c10::str(prefix, "made/", rank), 1));
+  return c10::make_intrusive<PrefixStore>(c10::str(prefix, store->add(c10::str(prefix, "made/", rank), 1)), store);
 }
 
 } // namespace
@@ -27,15 +27,9 @@ std::string store_prefix(Store& store, int rank, int size) {
 ProcessGroupOCCL::ProcessGroupOCCL(
     const c10::intrusive_ptr<Store>& store, int rank, int size, c10::intrusive_ptr<Options> options)
     : Backend(rank, size),
+      store_(new_store(store, rank, size)),
       options_(std::move(options)),
-      group_(
-          std::make_shared<GroupState>(
-              rank,
-              make_engine(
-                  c10::make_intrusive<PrefixStore>(store_prefix(*store, rank, size), store),
-                  rank,
-                  size,
-                  options_->timeout))),
+      group_(std::make_shared<GroupState>(rank, make_engine(store_, rank, size, options_->timeout))),
       queue_(options_, group_) {
   init();
 }
@@ -75,8 +69,11 @@ void ProcessGroupOCCL::shutdown() {
   }
 }
 
+// The members meet in this group's store, and not in the one that PyTorch passes. The prefix of that one is the new
+// group's name, which contains the number of groups that the process has made: ranks that have made different numbers
+// of groups would not find each other. ncclCommSplit() uses the communicator of the group, and no store.
 c10::intrusive_ptr<Backend> ProcessGroupOCCL::split(
-    const c10::intrusive_ptr<Store>& store,
+    const c10::intrusive_ptr<Store>& /*store*/,
     const std::vector<int>& ranks,
     const c10::intrusive_ptr<Backend::Options>& options) {
   ++split_count_;
@@ -86,6 +83,7 @@ c10::intrusive_ptr<Backend> ProcessGroupOCCL::split(
   }
   const int rank = static_cast<int>(own - ranks.begin());
   const int size = static_cast<int>(ranks.size());
+  auto store = c10::make_intrusive<PrefixStore>(c10::str("split/", split_count_, "/", c10::Join(",", ranks)), store_);
   return c10::make_intrusive<ProcessGroupOCCL>(store, rank, size, options_->for_split(ranks, options));
 }
 

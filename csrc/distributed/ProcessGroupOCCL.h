@@ -132,6 +132,7 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
   c10::intrusive_ptr<Work> barrier(const BarrierOptions& options) override;
 
  private:
+  const c10::intrusive_ptr<Store> store_; // of this group's keys
   const c10::intrusive_ptr<Options> options_;
   const std::shared_ptr<GroupState> group_;
   CollectiveQueue queue_;

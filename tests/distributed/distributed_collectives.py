@@ -500,6 +500,17 @@ def split_group() -> None:
     assert own._timeout == datetime.timedelta(seconds=500) != whole._timeout
 
 
+def split_group_of_ranks_that_made_different_numbers_of_groups() -> None:
+    """PyTorch's name of the new group contains the number of groups that the process has."""
+    alone = [dist.new_group([rank()], use_local_synchronization=True) for _ in range(rank())]
+    part = dist.split_group(split_ranks=[list(range(0, size(), 2)), list(range(1, size(), 2))])
+    x = on_device(values(rank(), 10))
+    dist.all_reduce(x, group=part)
+    equal(x, total([values(of, 10) for of in range(rank() % 2, size(), 2)]))
+    for group in [part, *alone]:
+        dist.destroy_process_group(group)
+
+
 # ---- streams and Work
 
 

@@ -47,6 +47,7 @@ CHECKS = (
     "a_collective_that_a_coalesced_call_refuses_is_not_queued",
     "groups",
     "split_group",
+    "split_group_of_ranks_that_made_different_numbers_of_groups",
     "a_collective_waits_for_what_is_queued_on_the_current_stream",
     "async_collectives_overlap_and_wait_orders_them",
     "an_input_may_go_before_the_collective_is_done",
