@@ -45,15 +45,17 @@ def releases() -> dict[str, Path]:
     return {release: unpack_torch(release, BUILD, READ) for release in found.values()}
 
 
-def link(pull: int) -> str:
-    return f"[pytorch#{pull}](https://github.com/pytorch/pytorch/pull/{pull})"
+def link(entry: Mapping[str, object]) -> str:
+    """The pull request of an entry of next.toml, or else its issue."""
+    kind, number = ("pull", entry["pull"]) if "pull" in entry else ("issues", entry["issue"])
+    return f"[pytorch#{number}](https://github.com/pytorch/pytorch/{kind}/{number})"
 
 
 def note(name: str) -> str:
     """What next.toml says about an interface: ``Class.function``, an operator, or a name of Python."""
     for entry in NOTES["change"]:
         if any(re.fullmatch(pattern, name) for pattern in entry["interfaces"]):
-            return f"{link(entry['pull'])}: {entry['vendor']}"
+            return f"{link(entry)}: {entry['vendor']}" if "pull" in entry else entry["vendor"]
     return ""
 
 
@@ -138,7 +140,7 @@ def announced() -> str:
     """What pull requests change that no release has."""
     lines = ["| Pull request | What changes | What a vendor does | Here |", "|---|---|---|---|"]
     for entry in NOTES["announced"]:
-        lines.append(f"| {link(entry['pull'])} | {entry['what']} | {entry['vendor']} | {entry['here']} |")
+        lines.append(f"| {link(entry)} | {entry['what']} | {entry['vendor']} | {entry['here']} |")
     return "\n".join(lines)
 
 
