@@ -31,7 +31,7 @@ def scripted(run_python: Run, tmp_path: Path) -> Scripted:
         (tmp_path / "scripted.py").write_text(f"import torch\n{program}")
         code = f"""
 import json, sys, warnings
-warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
+warnings.filterwarnings("ignore", message=".*torch.jit.*")
 sys.path.insert(0, {str(tmp_path)!r})
 import scripted
 print(json.dumps(scripted.result))
@@ -157,7 +157,7 @@ result = True
     assert scripted(program)
     code = f"""
 import warnings, torch
-warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
+warnings.filterwarnings("ignore", message=".*torch.jit.*")
 print(torch.jit.load({str(file)!r})(torch.ones(2, device="cuda")).tolist())
 """
     result = run_python(code, TORCH_OPENREG_AS="cuda", OPENREG_EXECUTION="async")

@@ -455,7 +455,7 @@ def test_a_program_exported_on_the_cpu_moves_to_the_device() -> None:
     assert_same(moved.module()(x.to(DEVICE)), model(x))
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_a_traced_module_runs_and_loads_anywhere() -> None:
     model, x = network().to(DEVICE), randn(4, 5)
     traced = torch.jit.trace(model, x.to(DEVICE))
@@ -470,7 +470,7 @@ def test_a_traced_module_runs_and_loads_anywhere() -> None:
             assert_same(loaded(x.to(device)), model(x.to(DEVICE)).cpu(), device=device)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_a_scripted_function_runs() -> None:
     @torch.jit.script
     def f(x: Tensor) -> Tensor:
@@ -482,7 +482,7 @@ def test_a_scripted_function_runs() -> None:
         on_both(lambda device: f(randn(3).to(device)))
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_a_frozen_network_runs() -> None:
     def run(device: str) -> Tensor:
         torch.manual_seed(0)
