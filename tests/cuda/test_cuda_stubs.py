@@ -69,6 +69,7 @@ CALLS = """
 #include <cstdint>
 #include <iostream>
 #include <stdexcept>
+#include <string>
 #include "stubs/Device.h"
 using torch_openreg::stubs::Device;
 using torch_openreg::stubs::StreamFields;
@@ -80,6 +81,8 @@ int8_t current_device();
 void set_device(int8_t, bool);
 CUDAStream getCurrentCUDAStream(int8_t);
 void setCurrentCUDAStream(CUDAStream);
+struct CUDAErrorLogCapture { CUDAErrorLogCapture() noexcept; std::string get_error_log_suffix() noexcept; };
+void c10_cuda_check_implementation(int, const char*, const char*, uint32_t, bool, CUDAErrorLogCapture*);
 } // namespace c10::cuda
 namespace at::cuda { int warp_size(); void clearCublasWorkspaces(); }
 using namespace c10::cuda;
@@ -99,12 +102,20 @@ int main() {
   device.warp_size = [] { return 32; };
   device.current_stream = [](int8_t) { return stream; };
   device.set_current_stream = [](StreamFields given) { stream = given; };
+  device.fail = [](int error, const char* call) { throw std::runtime_error(call + std::to_string(error)); };
   device.stream_handle = [](StreamFields given) { return reinterpret_cast<void*>(given.id); };
   torch_openreg_stub_device = &device;
   show([] { return int(device_count()); });
   show([] { set_device(3, false); return int(current_device()); });
   show([] { return at::cuda::warp_size(); });
   show([] { setCurrentCUDAStream(CUDAStream{{1, 1, 9}}); return getCurrentCUDAStream(1).stream(); });
+  for (int error : {0, 35}) {
+    show([=] {
+      CUDAErrorLogCapture log;
+      c10_cuda_check_implementation(error, "file", "call", 1, true, &log);
+      return "success" + log.get_error_log_suffix();
+    });
+  }
   show([] { at::cuda::clearCublasWorkspaces(); return 0; });
 }
 """
@@ -124,7 +135,7 @@ def test_a_stub_calls_the_device_once_it_runs_and_throws_its_name_otherwise(tmp_
         "0",
         f"{CALLED}current_device before the device was loaded",
         f"{CALLED}at::cuda::warp_size()",
-        *("2", "3", "32", "0x9"),
+        *("2", "3", "32", "0x9", "success", "call35"),
         f"{CALLED}at::cuda::clearCublasWorkspaces()",
     ]
 

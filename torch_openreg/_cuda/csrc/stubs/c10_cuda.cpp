@@ -107,8 +107,19 @@ DeviceIndex MaybeExchangeDevice(DeviceIndex index) {
   return device(__func__).maybe_exchange(index);
 }
 
-// C10_CUDA_CHECK, with or without a log that CUDA's driver keeps of errors. There are no assertions of kernels.
-class CUDAErrorLogCapture;
+// C10_CUDA_CHECK. Since PyTorch 2.14 it first makes an object that takes what CUDA's driver writes about an error: here
+// nothing. There are no assertions of kernels.
+class CUDAErrorLogCapture {
+ public:
+  CUDAErrorLogCapture() noexcept;
+  std::string get_error_log_suffix() noexcept;
+};
+
+CUDAErrorLogCapture::CUDAErrorLogCapture() noexcept = default;
+
+std::string CUDAErrorLogCapture::get_error_log_suffix() noexcept {
+  return "";
+}
 
 void c10_cuda_check_implementation(
     int32_t error, const char* /*file*/, const char* function, uint32_t /*line*/, bool /*include_device_assertions*/) {
