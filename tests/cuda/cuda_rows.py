@@ -383,7 +383,7 @@ _NO_ALLOCATOR = (
 )
 _NO_GREEN = (
     "RuntimeError: PyTorch was not built with Green Context support!"
-    if find(cuda, "green_contexts.SMPartition") is None
+    if find(cuda, "green_contexts._ensure_supported") is None
     else "RuntimeError: Green Context is only supported on Nvidia CUDA"
 )
 
