@@ -150,6 +150,20 @@ print(ctypes.CDLL(path.name).nvrtcVersion.__name__)
     assert output(python(tmp_path, "-c", code)) == "nvrtcVersion\n"
 
 
+def test_graphs_do_not_ask_nvidias_driver(python: Run, tmp_path: Path) -> None:
+    """The package cuda.bindings is installed with a build with CUDA, and would get handles of simulated streams."""
+    code = """
+import cuda.bindings, torch, torch.cuda._graph_annotations as annotations
+print(annotations._is_tools_id_unavailable())
+graph, x = torch.cuda.CUDAGraph(), torch.zeros(1, device="cuda")
+with torch.cuda.graph(graph), annotations.mark_kernels("name"):
+    x.add_(1)
+graph.replay()
+print(x.item())
+"""
+    assert output(python(tmp_path, "-c", code)) == "True\n1.0\n"
+
+
 COMPILED = """
 import torch
 from torch.utils._triton import has_triton

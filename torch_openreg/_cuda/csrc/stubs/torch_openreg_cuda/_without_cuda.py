@@ -3,7 +3,8 @@
 1. Opens stubs that have the names of PyTorch's libraries for CUDA (csrc/stubs). The dynamic loader then takes these for
    the libraries, and does not open the real ones, which would register CUDA's kernels, hooks and allocators.
 2. Right after the import of torch._C, removes the attributes that a CPU build does not have. All of PyTorch's Python
-   code then takes the path of a CPU build, and the device of type cuda starts as there.
+   code then takes the path of a CPU build, and the device of type cuda starts as there. The package cuda.bindings counts
+   as missing.
 
 The stubs must have every name that libtorch_python.so takes from the real libraries. This is checked before anything is
 opened: otherwise, the dynamic loader would end `import torch` with the name of one symbol.
@@ -52,7 +53,10 @@ def prepare(torch: str) -> None:
             ctypes.CDLL(compiler)
     # Kineto would print that CUPTI finds no driver.
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")
-    sys.meta_path.insert(0, _After({"torch._C": _remove_from_c, "torch.version": _remove_version}))
+    sys.meta_path.insert(
+        0,
+        _After({"torch._C": _remove_from_c, "torch.version": _remove_version, "torch.cuda._utils": _remove_bindings}),
+    )
 
 
 def stubs() -> list[str]:
@@ -135,6 +139,13 @@ class _After:
 
 def _remove_version(module: ModuleType) -> None:
     module.cuda = None  # type: ignore[attr-defined]
+
+
+def _remove_bindings(module: ModuleType) -> None:
+    """The package cuda.bindings, which is installed with a build with CUDA, asks NVIDIA's driver about streams and graphs.
+    Other modules of PyTorch take this constant from here.
+    """
+    module._HAS_CUDA_BINDINGS = False  # type: ignore[attr-defined]
 
 
 def _remove(module: ModuleType, names: Iterable[str]) -> None:
