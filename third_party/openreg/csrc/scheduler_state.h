@@ -285,8 +285,8 @@ bool holdCompletion(Locked& locked, Stream& stream);
 // null: no item can run.
 const Stream* forceNext(Locked& locked);
 
-// For a query of the stream: lets one item run that the stream waits for, and waits until the item is done, but not for
-// ever.
+// For a query of the stream. Every second call lets one item run that the stream waits for, and waits until the item is
+// done, but not for ever.
 void advance(Locked& locked, const StreamPtr& stream);
 
 // To be called when the process exits: runs what is held, but not for ever.

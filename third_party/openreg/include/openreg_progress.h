@@ -21,7 +21,7 @@ OPENREG_EXPORT orError_t orFindExecution(const char* name, orExecutionMode* mode
 /* In orExecutionChaos the device runs only what somebody waits for; in the other modes the next functions change
  * nothing. */
 
-/* (optional) As orEventQuery, but no work runs. In orExecutionChaos each orEventQuery and orStreamQuery lets one item
+/* (optional) As orEventQuery, but no work runs. In orExecutionChaos every second query of a stream's work lets one item
  * run, because a program may poll. An allocator asks with this function: its questions must not change when the
  * program's work runs. For an event of this process only. Default: orEventQuery. */
 OPENREG_EXPORT orError_t orEventPeek(orEvent_t event);
