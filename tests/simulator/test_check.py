@@ -53,6 +53,14 @@ def test_the_kinds_of_faults_alternate() -> None:
     assert [run.settings["OPENREG_FAULTS"] for run in runs] == ["malloc:1=oom", "copy:1=failure", "malloc:2=oom"]
 
 
+def test_every_second_fault_happens_in_one_rank_only() -> None:
+    chosen = [Place(point, number) for point in ("malloc", "copy") for number in (1, 2, 3, 4)]
+    assert _plan.in_single_ranks(chosen, []) == _plan.in_single_ranks(chosen, ["0"]) == chosen
+    faults = [place.fault for place in _plan.in_single_ranks(chosen, ["0", "1"])]
+    assert faults[:4] == ["malloc:1=oom", "rank1@malloc:2=oom", "malloc:3=oom", "rank0@malloc:4=oom"]
+    assert faults[5] == "rank1@copy:2=failure"
+
+
 # ---- what a run shows ------------------------------------------------------------------------------------------------
 
 
@@ -185,6 +193,27 @@ def test_a_signal_that_ends_a_rank_is_a_crash_in_the_line_that_ran() -> None:
         assert (found.kind, found.line, found.message) == ("error", 7, "RuntimeError: no")
     (found,) = judged(result(1, "", LAUNCHER + KILLED.format(other=1, code=-9)))
     assert (found.kind, found.line, found.message) == ("crash", 9, "SIGKILL ends rank 1 after malloc:3=oom")
+
+
+def test_a_rank_that_goes_on_alone_after_a_fault_is_a_finding() -> None:
+    closed = "".join(f"[rank0]: {line}" for line in TRACEBACK.format(error="RuntimeError: closed").splitlines(True))
+    later = result(1, "skip the batch\n", closed + LAUNCHER + KILLED.format(other=1, code=1).partition("Root")[0])
+
+    def judged_in_rank(later: Result, ended: str) -> list[Finding]:
+        later.records[0]["rank"] = ended
+        place = Place("malloc", 3, "/project/train.py", 9, rank="1")
+        judge = Judge("/project/train.py", Path("/project"), lambda file: "/lib/" not in file)
+        judge.reference = Reference(result(), result(), "all")
+        return list(judge.judge(Run("fault", {"OPENREG_FAULTS": place.fault}, place), later))
+
+    (found,) = judged_in_rank(later, "1")
+    assert (found.kind, found.line) == ("recovery", 9)
+    assert found.message == (
+        "after rank1@malloc:3=oom rank 1 goes on to its end, and another rank fails: RuntimeError: closed"
+    )
+    assert not judged_in_rank(later, "0")  # torchrun has ended rank 1
+    both = result(1, "skip the batch\n", closed + LAUNCHER + KILLED.format(other=1, code=1))
+    assert not judged_in_rank(both, "1")  # it has failed, as it should
 
 
 def test_the_line_in_which_a_signal_ends_a_process_is_known(tmp_path: Path) -> None:

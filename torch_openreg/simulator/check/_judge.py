@@ -51,6 +51,8 @@ _RANK_SIGNAL = re.compile(
     r"|ProcessExitedException: process (?P<process>\d+) terminated with signal (?P<name>SIG\w+)",
     re.M,
 )
+# How torchrun tells of each rank that has failed.
+_FAILED_RANK = re.compile(r"^\s*rank\s*: (\d+) .*\n\s*exitcode\s*: -?\d+ \(pid", re.M)
 _DURATION = re.compile(r"\b\d+(\.\d+)?(e[-+]?\d+)? ?([mun\u00b5]?s|sec|secs|seconds?|minutes?)\b")
 _SAYS = re.compile(
     r"injected by|out of memory|OutOfMemory|\boom\b|retry|again|recover|fail|warn|error|skip|smaller|half|halv|instead|"
@@ -290,6 +292,13 @@ class Judge:
     def _line(self, result: Result, run: Run | None = None) -> Line:
         if found := line_of_error(result, self._is_own):
             return Line(str(self._folder / found.file), found.line)
+def _goes_on_alone(result: Result, rank: str) -> bool:
+    """Whether torchrun says that other ranks have failed, and the rank with the fault has ended as if nothing were."""
+    failed = set(_FAILED_RANK.findall(result.stderr))
+    mine = [record for record in result.records if record["rank"] == rank]
+    return bool(failed) and rank not in failed and any(each["fired"] for record in mine for each in record["faults"])
+
+
         if run and run.place and run.place.file:
             return Line(run.place.file, run.place.line)
         return Line(self._program, 0)
@@ -311,6 +320,10 @@ class Judge:
             yield Finding("crash", *line, f"{_signal(result.status)} ends the program{self._last_words(result)}")
         elif ended := signal_of_rank(result.stderr):
             rank, name = ended
+        return self._place(run)
+
+    def _place(self, run: Run | None) -> Line:
+        """Where the run had a fault."""
             yield Finding("crash", *(self._line_of_crash(result, rank) or line), f"{name} ends rank {rank}")
         else:
             yield Finding("error", *line, last_error(result.stderr) or self._says(result))
@@ -420,4 +433,8 @@ def _says_smaller(said: Sequence[str]) -> bool:
 def _new_lines(first: Result, result: Result, key: Callable[[str], str]) -> Iterator[str]:
     """The lines that a run has printed and the first run has not. Lines with the same ``key`` are the same."""
     known = {key(line) for line in (first.stdout + "\n" + first.stderr).splitlines()}
+        if result.status and run.place.rank and _goes_on_alone(result, run.place.rank):
+            text = f"after {fault} rank {run.place.rank} goes on to its end, and another rank fails: {error}"
+            yield Finding("recovery", *self._place(run), text)
+            return
     return (line for line in (result.stdout + "\n" + result.stderr).splitlines() if key(line) not in known)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # Each kind of fault: the point, what is injected there, and the word for the report.
 FAULTS = {
@@ -21,16 +21,21 @@ STACKS = signal.SIGUSR2  # a process that hangs gets it, and writes the stacks o
 
 @dataclass(frozen=True)
 class Place:
-    """The n-th call of a kind, and the line of the program that makes it; no line if it is not known."""
+    """The n-th call of a kind, and the line of the program that makes it; no line if it is not known.
+
+    ``rank``: the one whose call it is; empty: every rank's.
+    """
 
     point: str
     number: int
     file: str = ""
     line: int = 0
+    rank: str = ""
 
     @property
     def fault(self) -> str:
-        return f"{self.point}:{self.number}={FAULTS[self.point][0]}"
+        rank = f"rank{self.rank}@" if self.rank else ""
+        return f"{rank}{self.point}:{self.number}={FAULTS[self.point][0]}"
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,17 @@ def _spread(numbers: Sequence[int], limit: int) -> Iterator[int]:
     step = max(1.0, len(numbers) / limit)
     for index in range(min(limit, len(numbers))):
         yield numbers[int(index * step)]
+
+
+def in_single_ranks(chosen: Sequence[Place], ranks: Sequence[str]) -> list[Place]:
+    """Every second place of a kind in one rank only, which leaves the others waiting, and the rest in every rank."""
+    if len(ranks) < 2:
+        return [*chosen]
+    found = []
+    for point in FAULTS:
+        for index, place in enumerate(place for place in chosen if place.point == point):
+            found.append(replace(place, rank=ranks[-1 - index // 2 % len(ranks)]) if index % 2 else place)
+    return found
 
 
 def first_part(seeds: int, models: Sequence[str]) -> list[Run]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ._judge import Finding, Judge, Reference
 from ._own import is_own
-from ._plan import FAULTS, Place, Run, fault_runs, first_part, places
+from ._plan import FAULTS, Place, Run, fault_runs, first_part, in_single_ranks, places
 from ._processes import Limits, OutOfTime, Result, Runner
 
 # Times the first run. A budget ends no runs with the sanitizer or with another schedule of a program that is not slow.
@@ -71,7 +71,8 @@ class Session:
         chosen: list[Place] = []
         for point in FAULTS:
             chosen += places(point, counts.get(point, 0), record.get("places", {}).get(point, []), options.places)
-        runs += fault_runs(chosen)
+        ranks = sorted({record["rank"] for record in reference.second.records if record.get("rank")}, key=int)
+        runs += fault_runs(in_single_ranks(chosen, ranks))
         self.looked_at |= {
             "planned": 2 + len(runs),
             "calls": {FAULTS[point][1]: counts.get(point, 0) for point in FAULTS},
