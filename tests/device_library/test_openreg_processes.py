@@ -140,6 +140,29 @@ def test_a_forked_child_shares_pinned_memory_with_its_parent() -> None:
     ]
 
 
+def test_in_the_schedule_late_a_parent_waits_for_its_child_unless_the_child_waits_for_something() -> None:
+    code = """
+        import time
+        from openreg_c import CHAOS
+        call("orSetExecutionMode", CHAOS, 0)
+        pinned = get_pointer("orMallocHost", 3)
+        def write_after(first_of_child):
+            ctypes.memmove(pinned, b"old", 3)
+            if os.fork() == 0:
+                first_of_child()
+                print(ctypes.string_at(pinned, 3), flush=True)
+                os._exit(0)
+            ctypes.memmove(pinned, b"new", 3)
+            os.write(wakes, b".")
+            os.wait()
+        wake, wakes = os.pipe()
+        write_after(lambda: time.sleep(0.5))
+        os.read(wake, 1)
+        write_after(lambda: os.read(wake, 1))
+    """
+    assert output_of(IN_CHILD + textwrap.dedent(code)).splitlines() == ["b'old'", "b'new'"]
+
+
 def test_threads_that_write_to_pinned_memory_during_a_fork_lose_nothing() -> None:
     # A thread that writes during the move gets SIGSEGV, waits in the handler, and writes again.
     code = """

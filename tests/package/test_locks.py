@@ -99,6 +99,10 @@ LOCKS = {
         "a list; delays come after it",
         "isInBadFork() is asked",
     ),
+    ("third_party/openreg/csrc/simulator/forks.cpp", "forking"): (
+        "held for a fork(), between its handlers",
+        "both processes unlock it after the fork",
+    ),
     ("third_party/openreg/csrc/graph_capture.cpp", "graphLock"): (
         "nodes and captures; below it only the scheduler's lock; objects of a graph are destroyed outside",
         "deviceCall() refuses",

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -114,6 +115,13 @@ std::optional<PinnedAllocation> findPinned(uintptr_t address) {
   const std::lock_guard lock(pinned().mutex);
   const PinnedAllocation* const found = findContaining(pinned().allocations, address);
   return found ? std::optional(*found) : std::nullopt;
+}
+
+bool hasPinnedMemory() {
+  const std::lock_guard lock(pinned().mutex);
+  return std::any_of(pinned().allocations.begin(), pinned().allocations.end(), [](const auto& each) {
+    return !each.second.registered;
+  });
 }
 
 bool mayBePinned(uintptr_t address) {

@@ -18,6 +18,9 @@ struct PinnedAllocation {
 // The pinned allocation that contains `address`.
 std::optional<PinnedAllocation> findPinned(uintptr_t address);
 
+// Whether there is memory of orMallocHost.
+bool hasPinnedMemory();
+
 // For a signal handler: whether orMallocHost returned the memory at `address`. Returns true also if another thread holds
 // the lock of the allocations.
 bool mayBePinned(uintptr_t address);

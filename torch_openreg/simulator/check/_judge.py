@@ -187,6 +187,32 @@ class Reference:
             comes_next(self._parts(line)) for line in result.stdout.splitlines() if line not in announced
         )
 
+    def in_any_order(self, result: Result) -> Difference | None:
+        """As difference(), for a run whose processes may print in another order: the first line that is new."""
+        found = self.difference(result)
+        if found is None or found.line < 0:  # of a file, or what a hook says
+            return found
+        left = [*enumerate(self._tokens(self.first))]
+        for text in result.stdout.splitlines():
+            printed = self._parts(text)
+            for place, (number, line) in enumerate(left):
+                parts = enumerate(zip(line, printed, strict=False))
+                is_same = all(one == other for i, (one, other) in parts if (number, i) not in self.masked_tokens)
+                if is_same and len(line) == len(printed):
+                    del left[place]
+                    break
+            else:
+                return Difference(f"it prints {_short(text)}, which it does not print otherwise")
+        return self._difference_of_files(result)
+
+    def _difference_of_files(self, result: Result) -> Difference | None:
+        names = ({*self.first.files, *result.files}) - self.masked_files
+        for name in sorted(names if self.what in ("all", "files") else ()):
+            if self.first.files.get(name) != result.files.get(name):
+                is_there = "has other bytes" if name in result.files else "is missing"
+                return Difference(f"the file {name}, which it writes, {is_there}")
+        return None
+
     def difference(self, result: Result, announced: Collection[str] = ()) -> Difference | None:
         """The first difference between a run and the first run; one that is no rounding, if there is any.
 
@@ -212,13 +238,7 @@ class Reference:
                 return Difference(f"it prints {len(other)} lines, and otherwise {len(first)}", len(first) - 1)
         if rounding:  # then the files differ too
             return rounding
-        if self.what in ("all", "files"):
-            names = ({*self.first.files, *result.files}) - self.masked_files
-            for name in sorted(names):
-                if self.first.files.get(name) != result.files.get(name):
-                    is_there = "has other bytes" if name in result.files else "is missing"
-                    return Difference(f"the file {name}, which it writes, {is_there}")
-        return None
+        return self._difference_of_files(result)
 
 
 def _short(text: str) -> str:
@@ -295,6 +315,7 @@ class Judge:
 def _goes_on_alone(result: Result, rank: str) -> bool:
     """Whether torchrun says that other ranks have failed, and the rank with the fault has ended as if nothing were."""
     failed = set(_FAILED_RANK.findall(result.stderr))
+        self.forks: list[tuple[str, int]] = []  # lines that fork a process which shares pinned memory
     mine = [record for record in result.records if record["rank"] == rank]
     return bool(failed) and rank not in failed and any(each["fired"] for record in mine for each in record["faults"])
 
@@ -394,6 +415,10 @@ def _goes_on_alone(result: Result, rank: str) -> bool:
 
     def _fault(self, run: Run, result: Result, line: Line) -> Iterator[Finding]:
         assert self.reference and run.place
+        elif self.forks and result.settings.get("OPENREG_EXECUTION") == "late":
+            if found := self.reference.in_any_order(result):
+                text = "if the parent waits for the process that it forks here, which shares its pinned memory, "
+                yield Finding("schedule", *self.forks[0], text + found.text + forced)
         fault = run.place.fault
         error = last_error(result.stderr)
         if result.status:

@@ -67,6 +67,7 @@ class Session:
         judge.reference = reference
         record = reference.second.record
         judge.printed = [(number, file, line) for number, file, line in record.get("printed", [])]
+        judge.forks = [(file, line) for file, line in record.get("forks", [])]
         counts = record.get("counts", {})
         chosen: list[Place] = []
         for point in FAULTS:

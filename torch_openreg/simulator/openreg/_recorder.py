@@ -59,6 +59,7 @@ class Places:
         self._line: tuple[str, int] | None = None
         self.rows: dict[str, list[list[Any]]] = {point: [] for point in counters}
         self.printed: list[list[Any]] = []  # the number of a line of the output, and where it was printed
+        self.forks: list[list[Any]] = []  # the lines that forked a process which shares pinned memory
 
     def settle(self, file: str = "", line: int = 0) -> None:
         """The calls since the last time belong to the line that ran. ``file``: the line that runs now."""
@@ -91,8 +92,12 @@ class Places:
             frame = frame.f_back
         threading.settrace(trace)
         sys.settrace(trace)
-        os.register_at_fork(after_in_child=self._stop_in_child)
+        os.register_at_fork(after_in_parent=self._note_fork, after_in_child=self._stop_in_child)
         self._watch_output()
+
+    def _note_fork(self) -> None:
+        if self._line and _has_pinned_memory():
+            self.forks.append([*self._line])
 
     def _stop_in_child(self) -> None:
         self._last_line = None  # it is the parent's
@@ -159,6 +164,12 @@ def _separate_output(folder: str, name: str) -> None:
             os.close(file)
 
 
+def _has_pinned_memory() -> bool:
+    with contextlib.suppress(RuntimeError):  # the device has not started
+        return bool(_C._host_memory_stats()["allocated_bytes"]["current"])
+    return False
+
+
 def _name_of_process() -> str:
     """Sorts as the ranks, or as the processes that multiprocessing has started in their order."""
     number = multiprocessing.current_process().name.rpartition("-")[2]
@@ -183,6 +194,7 @@ def _record(counters: dict[str, int], places: Places, is_started: bool) -> dict[
         "counts": {point: _bindings._count_fault(handle)[0] for point, handle in counters.items()},
         "places": places.rows,
         "printed": places.printed,
+        "forks": places.forks,
         "waits": _bindings._wait_count(),
         "allocated": 0,
         "peak": 0,

@@ -10,6 +10,7 @@
 
 #include "hooks.h"
 #include "pinned_memory.h"
+#include "simulator/forks.h"
 #include "simulator/last_resort.h"
 #include "simulator/order.h"
 #include "stream.h"
@@ -204,6 +205,7 @@ class Chaos final : public Schedule {
 
   void seed(uint64_t seed) override {
     isLate_ = seed == 0;
+    parentsWait = isLate_;
     ranks_.seed(seed);
   }
 
