@@ -309,6 +309,36 @@ def test_another_order_must_not_change_the_output_or_a_file() -> None:
     assert "2 items ran without the schedule's choice, so its name alone does not give the order" in found.message
 
 
+def test_poison_must_not_change_the_output() -> None:
+    with_it = "if new memory holds 0xFF bytes (NaN), which nobody may read before a write,"
+    (found,) = judged(result(stdout="nan\n"), "poison")
+    assert (found.kind, found.message) == ("init", f"{with_it} it prints 'nan', and otherwise '1.5'")
+    (found,) = judged(result(1, "", TRACEBACK.format(error="IndexError: index -1 is out of range")), "poison")
+    assert (found.kind, found.line) == ("init", 7)
+    assert found.message == f"{with_it} the program fails: IndexError: index -1 is out of range"
+    assert not judged(result(), "poison")
+
+
+def test_in_the_schedule_late_a_parent_waits_for_the_process_that_it_forks() -> None:
+    def judged_late(first: str, later: str) -> list[Finding]:
+        judge = Judge("/project/train.py", Path("/project"), lambda file: "/lib/" not in file)
+        judge.forks = [("/project/train.py", 4)]
+        judge.reference = Reference(result(stdout=first), result(stdout=first), "all")
+        settings = {"OPENREG_EXECUTION": "late"}
+        changed = result(stdout=later)
+        changed.settings = settings
+        return list(judge.judge(Run("schedule", settings), changed))
+
+    (found,) = judged_late("reused\nsees 2.0\n", "sees 1.0\nreused\n")
+    assert (found.kind, found.line) == ("schedule", 4)
+    assert found.message == (
+        "if the parent waits for the process that it forks here, which shares its pinned memory, it prints 'sees 1.0', "
+        "which it does not print otherwise"
+    )
+    # Nothing says which of two processes prints first.
+    assert not judged_late("the parent is done\nwritten 1.0\n", "written 1.0\nthe parent is done\n")
+
+
 def test_what_differs_between_two_plain_runs_is_not_compared() -> None:
     first, second = result(stdout="loss 1.5, 0.123 s\ndone\n"), result(stdout="loss 1.5, 0.456 s\ndone\n")
     second.files = {"model.pt": "b"}
@@ -384,7 +414,7 @@ class FakeRunner:
     ("seconds", "budget", "last", "runs", "end"),
     [
         (100, None, 999, 15, 1500),  # 15 times the first run
-        (1, None, 999, 55, 55),  # a short program has at least a minute
+        (1, None, 999, 56, 56),  # a short program has at least a minute
         (1, 10, 999, 10, 10),
         (100, None, 12, 12, 1560),  # a run that has begun has a minute more
     ],
@@ -397,8 +427,8 @@ def test_a_budget_ends_the_check_and_the_report_says_how_much_was_looked_at(
     session = Session(options, runner, lambda text: None)  # type: ignore[arg-type]
     session.run()
     looked_at = session.looked_at
-    assert not session.findings and (looked_at["runs"], looked_at["planned"], runner.now) == (runs, 55, end)
-    assert runs == 2 + 1 + looked_at["schedules"] + sum(looked_at["faults"].values())
+    assert not session.findings and (looked_at["runs"], looked_at["planned"], runner.now) == (runs, 56, end)
+    assert runs == 2 + 2 + looked_at["schedules"] + sum(looked_at["faults"].values())
 
 
 def test_a_finding_is_tried_again_before_all_other_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -292,6 +292,13 @@ def signal_of_rank(stderr: str) -> tuple[str, str] | None:
     return last["rank"] or last["process"], name
 
 
+def _goes_on_alone(result: Result, rank: str) -> bool:
+    """Whether torchrun says that other ranks have failed, and the rank with the fault has ended as if nothing were."""
+    failed = set(_FAILED_RANK.findall(result.stderr))
+    mine = [record for record in result.records if record["rank"] == rank]
+    return bool(failed) and rank not in failed and any(each["fired"] for record in mine for each in record["faults"])
+
+
 def _signal(status: int) -> str:
     try:
         return signal.Signals(-status).name
@@ -308,18 +315,15 @@ class Judge:
         self._is_own = is_own
         self.reference: Reference | None = None
         self.printed: list[tuple[int, str, int]] = []
+        self.forks: list[tuple[str, int]] = []  # lines that fork a process which shares pinned memory
 
     def _line(self, result: Result, run: Run | None = None) -> Line:
         if found := line_of_error(result, self._is_own):
             return Line(str(self._folder / found.file), found.line)
-def _goes_on_alone(result: Result, rank: str) -> bool:
-    """Whether torchrun says that other ranks have failed, and the rank with the fault has ended as if nothing were."""
-    failed = set(_FAILED_RANK.findall(result.stderr))
-        self.forks: list[tuple[str, int]] = []  # lines that fork a process which shares pinned memory
-    mine = [record for record in result.records if record["rank"] == rank]
-    return bool(failed) and rank not in failed and any(each["fired"] for record in mine for each in record["faults"])
+        return self._place(run)
 
-
+    def _place(self, run: Run | None) -> Line:
+        """Where the run had a fault."""
         if run and run.place and run.place.file:
             return Line(run.place.file, run.place.line)
         return Line(self._program, 0)
@@ -341,10 +345,6 @@ def _goes_on_alone(result: Result, rank: str) -> bool:
             yield Finding("crash", *line, f"{_signal(result.status)} ends the program{self._last_words(result)}")
         elif ended := signal_of_rank(result.stderr):
             rank, name = ended
-        return self._place(run)
-
-    def _place(self, run: Run | None) -> Line:
-        """Where the run had a fault."""
             yield Finding("crash", *(self._line_of_crash(result, rank) or line), f"{name} ends rank {rank}")
         else:
             yield Finding("error", *line, last_error(result.stderr) or self._says(result))
@@ -382,6 +382,8 @@ def _goes_on_alone(result: Result, rank: str) -> bool:
             if result.status:
                 what = last_error(result.stderr) or self._says(result)
                 yield Finding("model", *line, f"{run.settings['OPENREG_MODEL']}: {what}")
+        elif run.kind == "poison":
+            yield from self._poison(result, line)
         elif run.kind == "schedule":
             yield from self._schedule(result, line)
         else:
@@ -395,6 +397,16 @@ def _goes_on_alone(result: Result, rank: str) -> bool:
             what = last_error(result.stderr) or self._says(result)
             yield Finding("error", *self._line(result), f"with the sanitizer the program fails: {what}")
 
+    def _poison(self, result: Result, line: Line) -> Iterator[Finding]:
+        assert self.reference
+        with_it = "if new memory holds 0xFF bytes (NaN), which nobody may read before a write,"
+        if result.status:
+            yield Finding(
+                "init", *line, f"{with_it} the program fails: {last_error(result.stderr) or self._says(result)}"
+            )
+        elif found := self.reference.difference(result):
+            yield Finding("init", *self._printed(found.line), f"{with_it} {found.text}")
+
     def _schedule(self, result: Result, line: Line) -> Iterator[Finding]:
         assert self.reference
         count = sum(record["forced"] for record in result.records)
@@ -403,6 +415,10 @@ def _goes_on_alone(result: Result, rank: str) -> bool:
         if result.status:
             what = last_error(result.stderr) or self._says(result)
             yield Finding("schedule", *line, f"in another order: {what}{forced}")
+        elif self.forks and result.settings.get("OPENREG_EXECUTION") == "late":
+            if found := self.reference.in_any_order(result):
+                text = "if the parent waits for the process that it forks here, which shares its pinned memory, "
+                yield Finding("schedule", *self.forks[0], text + found.text + forced)
         elif found := self.reference.difference(result):
             text = f"in another order of the device's work {found.text}{forced}"
             yield Finding("schedule", *self._printed(found.line), text)
@@ -415,12 +431,12 @@ def _goes_on_alone(result: Result, rank: str) -> bool:
 
     def _fault(self, run: Run, result: Result, line: Line) -> Iterator[Finding]:
         assert self.reference and run.place
-        elif self.forks and result.settings.get("OPENREG_EXECUTION") == "late":
-            if found := self.reference.in_any_order(result):
-                text = "if the parent waits for the process that it forks here, which shares its pinned memory, "
-                yield Finding("schedule", *self.forks[0], text + found.text + forced)
         fault = run.place.fault
         error = last_error(result.stderr)
+        if result.status and run.place.rank and _goes_on_alone(result, run.place.rank):
+            text = f"after {fault} rank {run.place.rank} goes on to its end, and another rank fails: {error}"
+            yield Finding("recovery", *self._place(run), text)
+            return
         if result.status:
             is_unreadable = _UNREADABLE.match(error) and not re.search("injected by|OutOfMemoryError", result.stderr)
             if "injected by" in error or not (_MISTAKES.match(error) or is_unreadable):
@@ -458,8 +474,4 @@ def _says_smaller(said: Sequence[str]) -> bool:
 def _new_lines(first: Result, result: Result, key: Callable[[str], str]) -> Iterator[str]:
     """The lines that a run has printed and the first run has not. Lines with the same ``key`` are the same."""
     known = {key(line) for line in (first.stdout + "\n" + first.stderr).splitlines()}
-        if result.status and run.place.rank and _goes_on_alone(result, run.place.rank):
-            text = f"after {fault} rank {run.place.rank} goes on to its end, and another rank fails: {error}"
-            yield Finding("recovery", *self._place(run), text)
-            return
     return (line for line in (result.stdout + "\n" + result.stderr).splitlines() if key(line) not in known)

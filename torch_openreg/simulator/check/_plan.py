@@ -40,7 +40,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Run:
-    """A run after the first two. ``kind``: "sanitizer", "schedule", "fault" or "model"."""
+    """A run after the first two. ``kind``: "sanitizer", "poison", "schedule", "fault" or "model"."""
 
     kind: str
     settings: Mapping[str, str]
@@ -92,7 +92,7 @@ def in_single_ranks(chosen: Sequence[Place], ranks: Sequence[str]) -> list[Place
 def first_part(seeds: int, models: Sequence[str]) -> list[Run]:
     """The runs that do not depend on what the first run did."""
     count = os.environ.get("OPENREG_DEVICE_COUNT", "2")
-    runs = [Run("sanitizer", {"OPENREG_SANITIZER": SANITIZER})]
+    runs = [Run("sanitizer", {"OPENREG_SANITIZER": SANITIZER}), Run("poison", {"OPENREG_POISON": "1"})]
     for schedule in ("late", *(f"random:{seed}" for seed in range(1, seeds + 1))):
         runs.append(Run("schedule", {"OPENREG_EXECUTION": schedule}))
     for model in models:  # the number of devices is the program's affair

@@ -55,7 +55,7 @@ class Session:
         options, begin = self.options, time.monotonic()
         runs = first_part(options.seeds, options.models)
         self.say(
-            f"check: 2 plain runs, 1 with the sanitizer, {options.seeds + 1} schedules and "
+            f"check: 2 plain runs, 1 with the sanitizer, 1 with poison, {options.seeds + 1} schedules and "
             f"{len(options.models)} models, at most {options.places} with faults for each of {len(FAULTS)} kinds, and "
             "1 more for each run that finds something"
         )
