@@ -83,6 +83,7 @@ def mismatched(what: str) -> str:
         "splits": lambda: exchange(1),
         "broadcast": lambda: dist.broadcast(ones(3 if last else 2), 0, group=group),
         "large broadcast": lambda: dist.broadcast(ones(3_000_000 if last else 2_000_000), 0, group=group),
+        "two roots": lambda: dist.broadcast(ones(2), 1 if rank() == 1 else 0, group=group),
         "reduce": lambda: dist.reduce(ones(3 if last else 2), 0, group=group),
         "gather": lambda: dist.gather(
             ones(3 if last else 2), [ones(2) for _ in range(size())] if rank() == 0 else None, 0, group=group

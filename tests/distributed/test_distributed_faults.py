@@ -118,6 +118,15 @@ def test_in_a_collective_with_one_direction_the_ranks_that_know_report_the_misma
     assert [text == NO_ERROR for text in run("large recv")] == [True, False, True]
 
 
+@pytest.mark.parametrize("mode", ["inline", "async"])
+def test_of_two_roots_of_a_broadcast_the_later_one_reports_the_mismatch(three: Group, mode: str) -> None:
+    call = "BROADCAST, TensorShape=[2], TensorDtypes=Float, Root={}"
+    first, second, third = three.run(MODULE, "mismatched", "two roots", mode=mode)
+    assert first in (NO_ERROR, mismatch(0, call.format(0), 1, call.format(1)))
+    assert second in (NO_ERROR, mismatch(1, call.format(1), 0, call.format(0)))
+    assert (first, second) != (NO_ERROR, NO_ERROR) and third == NO_ERROR
+
+
 @pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
 def test_the_call_that_waits_for_the_stream_raises_the_failure(three: Group, mode: str) -> None:
     for text in three.run(MODULE, "item_raises_the_failure", mode=mode):

@@ -70,6 +70,7 @@ class SharedCommunicator::Collective {
   void writeInputs(size_t index, uint32_t stage);
   void waitUntilOthersHavePosted(uint32_t stage);
   size_t readPlans();
+  void checkOtherRoots(uint32_t stage) const;
   bool othersWaitForThisRank() const;
   void copyOutputs(size_t index, uint32_t stage);
   void reduceOutput(size_t index, uint32_t stage);
@@ -103,6 +104,7 @@ void SharedCommunicator::Collective::run() {
       stages = readPlans();
       try {
         checkPlans(group_.rank_, plans_);
+        checkOtherRoots(stage);
       } catch (const Error&) { // all ranks find a mismatch in the same stage, so their counters agree
         if (!othersWaitForThisRank()) {
           own.taken.set(stage);
@@ -166,6 +168,23 @@ size_t SharedCommunicator::Collective::readPlans() {
     }
   }
   return std::max<size_t>(1, (longest + chunk_ - 1) / chunk_);
+}
+
+// Two ranks that both send as the root of one call would not read each other's plan. Each posts its plan before it looks
+// for the other's, so at least the one that comes later finds two roots.
+void SharedCommunicator::Collective::checkOtherRoots(uint32_t stage) const {
+  if (!checksHeaders() || !isFromRoot(request_.verb) || request_.root != group_.rank_) {
+    return;
+  }
+  for (int other = 0; other < group_.size_; ++other) {
+    // The plan stays until this rank has taken the stage.
+    if (other != group_.rank_ && reached(group_.mailboxes_[other]->posted.value.load(), stage)) {
+      const Header header = readPlan(group_.mailboxes_[other]->plan, group_.size_).header;
+      if (header.function == own_.header.function && header.root == other) {
+        throwMismatch(group_.rank_, own_.header, other, header);
+      }
+    }
+  }
 }
 
 // Whether this rank must take part in all stages even if it finds a mismatch. This is so if this rank and the root call
