@@ -258,6 +258,7 @@ def test_a_custom_forward_for_another_device_warns_once_that_it_casts_nothing() 
         "custom_fwd(device_type='cuda') follows only torch.autocast('cuda'), so it casts nothing. Pass "
         "device_type='openreg' for tensors of this device."
     ]
+    assert caught[0].filename == __file__  # the line that calls apply(), and not PyTorch's
 
 
 # ---- GradScaler ----------------------------------------------------------------------------------------------------

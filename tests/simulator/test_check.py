@@ -309,6 +309,14 @@ def test_another_order_must_not_change_the_output_or_a_file() -> None:
     assert "2 items ran without the schedule's choice, so its name alone does not give the order" in found.message
 
 
+def test_a_hint_of_the_device_in_a_line_of_the_program_is_a_finding() -> None:
+    judge = Judge("/project/train.py", Path("/project"), lambda file: "/lib/" not in file)
+    text = "f got a tensor on 'openreg', but its custom_fwd(device_type='cuda') follows only that, so it casts nothing. Pass it."
+    warned = "".join(f"{file}:12: UserWarning: {text}\n  f(x)\n" for file in ("/lib/apex.py", "/project/model.py"))
+    (found,) = judge.hints(result(stderr=warned + "/project/model.py:3: UserWarning: the batch is small\n"))
+    assert (found.kind, found.file, found.line, found.message) == ("hint", "/project/model.py", 12, text)
+
+
 def test_poison_must_not_change_the_output() -> None:
     with_it = "if new memory holds 0xFF bytes (NaN), which nobody may read before a write,"
     (found,) = judged(result(stdout="nan\n"), "poison")

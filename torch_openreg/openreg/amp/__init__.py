@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -35,8 +37,18 @@ class GradScaler(_GradScaler):
         super().__init__(_own_type, *args, **kwargs)
 
 
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+
 custom_fwd = functools.partial(torch.amp.custom_fwd, device_type=_own_type)
 custom_bwd = functools.partial(torch.amp.custom_bwd, device_type=_own_type)
+
+
+def _level_of_caller() -> int:
+    """The stacklevel for a warning of the caller of this function: the innermost line outside of PyTorch."""
+    level, frame = 2, sys._getframe(2)
+    while frame.f_back and frame.f_code.co_filename.startswith(_TORCH):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def custom_fwd_with_hint(
@@ -61,7 +73,7 @@ def custom_fwd_with_hint(
                 f"{fwd.__qualname__} got a tensor on {_own_type!r} while torch.autocast({_own_type!r}) is on, but its "
                 f"custom_fwd(device_type={device_type!r}) follows only torch.autocast({device_type!r}), so it casts "
                 f"nothing. Pass device_type={_own_type!r} for tensors of this device.",
-                stacklevel=2,
+                stacklevel=_level_of_caller(),
             )
         return decorated(*args, **kwargs)
 

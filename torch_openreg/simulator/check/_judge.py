@@ -24,6 +24,7 @@ KINDS = {
     "hang": "the program does not end",
     "crash": "a signal ends the program",
     "recovery": "the program handles a failure, and its handling fails",
+    "hint": "a call has no effect on this device, and a warning says so",
     "swallowed": "a failure changes the results, and nobody is told",
     "wrong": "the program goes on after a failure, with wrong values",
     "model": "another accelerator refuses what the program does",
@@ -53,6 +54,8 @@ _RANK_SIGNAL = re.compile(
 )
 # How torchrun tells of each rank that has failed.
 _FAILED_RANK = re.compile(r"^\s*rank\s*: (\d+) .*\n\s*exitcode\s*: -?\d+ \(pid", re.M)
+# The warning of torch_openreg.openreg.amp.
+_HINT = re.compile(r"^(.+\.py):(\d+): UserWarning: (.+ custom_fwd\(device_type=.+ casts nothing\..+)$", re.M)
 _DURATION = re.compile(r"\b\d+(\.\d+)?(e[-+]?\d+)? ?([mun\u00b5]?s|sec|secs|seconds?|minutes?)\b")
 _SAYS = re.compile(
     r"injected by|out of memory|OutOfMemory|\boom\b|retry|again|recover|fail|warn|error|skip|smaller|half|halv|instead|"
@@ -348,6 +351,12 @@ class Judge:
             yield Finding("crash", *(self._line_of_crash(result, rank) or line), f"{name} ends rank {rank}")
         else:
             yield Finding("error", *line, last_error(result.stderr) or self._says(result))
+
+    def hints(self, result: Result) -> Iterator[Finding]:
+        """What the device has warned of in the first run, in lines of the program."""
+        for file, line, text in _HINT.findall(result.stderr):
+            if self._is_own(file):
+                yield Finding("hint", str(self._folder / file), int(line), text)
 
     def _line_of_crash(self, result: Result, rank: str) -> Line | None:
         """Where the process was that a signal has ended, if the run was recorded."""

@@ -119,6 +119,8 @@ class Session:
         if any(failed):
             self.say("check: the program fails without any instrument, so the other runs are left out")
             return None
+        for finding in judge.hints(first):
+            self._add(finding.within(self.runner.folder), Run("plain", {}))
         return Reference(first, second, self.options.compare, self.options.hook)
 
     def _rest(self, judge: Judge, runs: Sequence[Run], limits: Limits) -> None:
