@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 import textwrap
@@ -303,3 +304,122 @@ def test_the_sanitizer_is_silent_about_a_captured_kernel(python: Run) -> None:
             print(out.sum().item(), [each.kind for each in session.reports])
     """
     assert output_of(python(CAPTURE + textwrap.dedent(code))) == "400.0 []"
+
+
+SANITIZED = """
+from torch_openreg.openreg import sanitizer
+
+def found(program, fixed):
+    with sanitizer.enable("race,init,memory,graph", mode="report") as session:
+        program(fixed)
+        torch.accelerator.synchronize()
+    return [" ".join(each.text.split()[:7]) for each in session.reports]
+
+def new(value=1.0):
+    return torch.full((100,), value, device=DEVICE)
+
+def add_to(x, y, out):
+    add[(2,)](x, y, out, 100, BLOCK=64)
+"""
+
+
+@pytest.mark.parametrize("mode", ["inline", "async"])
+def test_the_sanitizer_knows_what_a_replay_loads_and_stores(python: Run, mode: str) -> None:
+    code = """
+        def races_with_another_stream(fixed):
+            x, y, out = new(), new(), new()
+            graph, _ = captured(lambda: add_to(x, y, out))
+            graph.replay()
+            side = torch.Stream(DEVICE)
+            if fixed:
+                side.wait_stream(torch.accelerator.current_stream())
+            with side:
+                x.add_(1)
+
+        def only_loads_what_another_stream_loads(fixed):
+            x, y, out = new(), new(), new()
+            torch.accelerator.synchronize()
+            graph, _ = captured(lambda: add_to(x, y, out))
+            graph.replay()
+            with torch.Stream(DEVICE):
+                kept.append(y * 2)
+
+        def reads_freed_memory(fixed):
+            x, y, out = new(), new(), new()
+            graph, _ = captured(lambda: add_to(x, y, out))
+            if not fixed:
+                del y
+            graph.replay()
+
+        def has_branches_that_race(fixed):
+            x, y, out = new(), new(), new()
+            side = torch.Stream(DEVICE)
+            def compute():
+                origin = torch.accelerator.current_stream()
+                side.wait_stream(origin)
+                add_to(x, y, out)
+                if fixed:
+                    side.wait_stream(origin)
+                with side:
+                    x.add_(1)
+                origin.wait_stream(side)
+            captured(compute)[0].replay()
+
+        def reads_an_input_that_nobody_refreshes(fixed):
+            x, y, out = new(), new(), new()
+            graph, _ = captured(lambda: add_to(x, y, out))
+            graph.replay()
+            batch = new(2.0)
+            if fixed:
+                x.copy_(batch)
+            graph.replay()
+
+        kept = []
+        for program in (races_with_another_stream, only_loads_what_another_stream_loads, reads_freed_memory,
+                        has_branches_that_race, reads_an_input_that_nobody_refreshes):
+            print(program.__name__, found(program, False), found(program, True))
+    """
+    output = output_of(python(CAPTURE + SANITIZED + textwrap.dedent(code), OPENREG_EXECUTION=mode))
+    lines = dict(line.split(" ", 1) for line in output.splitlines())
+    answers = {name: ast.literal_eval(f"[{found.replace('] [', '], [')}]") for name, found in lines.items()}
+    assert {name: fixed for name, (_, fixed) in answers.items() if fixed} == {}
+    assert {name: found for name, (found, _) in answers.items()} == {
+        "races_with_another_stream": ["race: aten::add_.Tensor overwrites what add may still"],
+        "only_loads_what_another_stream_loads": [],
+        "reads_freed_memory": ["memory: a replay of add reads memory"],
+        "has_branches_that_race": ["race: aten::add_.Tensor overwrites what add may still"],
+        "reads_an_input_that_nobody_refreshes": ["graph: nobody has written an input of"],
+    }
+
+
+def test_a_rehearsed_kernel_stores_nothing_and_may_fail(python: Run) -> None:
+    code = """
+        @triton.jit
+        def gather(table, index, out):
+            i = tl.arange(0, 64)
+            tl.store(out + i, tl.load(table + tl.load(index + i)))
+
+        @triton.jit
+        def take_lock_and_count(lock, count):
+            while tl.atomic_cas(lock, 0, 1) == 1:
+                pass
+            tl.atomic_add(count, 1)
+            tl.atomic_xchg(lock, 0)
+
+        def gathers(fixed):
+            table, out = torch.arange(64.0, device=DEVICE), torch.zeros(64, device=DEVICE)
+            lock, count = torch.ones(1, dtype=torch.int32, device=DEVICE), torch.zeros(1, dtype=torch.int32, device=DEVICE)
+            def compute():
+                index = torch.arange(63, -1, -1, device=DEVICE)
+                gather[(1,)](table, index, out)
+                lock.zero_()
+                take_lock_and_count[(1,)](lock, count)
+            graph, _ = captured(compute)
+            print(out.count_nonzero().item(), lock.item(), count.item())
+            graph.replay()
+            print(torch.equal(out, table.flip(0)), lock.item(), count.item())
+
+        print(found(gathers, True))
+    """
+    output = output_of(python(CAPTURE + SANITIZED + textwrap.dedent(code)))
+    assert output.splitlines() == ["0 1 0", "True 0 1", "[]"]

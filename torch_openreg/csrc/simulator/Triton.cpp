@@ -9,6 +9,7 @@
 #include "runtime/OpenRegFunctions.h"
 
 namespace py = pybind11;
+using at::openreg::Interpretation;
 using at::openreg::InterpretedAccess;
 using torch::wrap_pybind_function;
 
@@ -38,10 +39,11 @@ bool run_interpreted(int64_t device, const std::string& name, const std::vector<
   });
   const py::gil_scoped_release no_gil;
   return at::openreg::run_interpreted(
-      static_cast<c10::DeviceIndex>(device), kept_name, accesses_of(whole), [kept](bool tells) {
+      static_cast<c10::DeviceIndex>(device), kept_name, accesses_of(whole), [kept](Interpretation how) {
         const py::gil_scoped_acquire gil;
         try {
-          return accesses_of((*kept)(tells).cast<std::vector<Row>>());
+          const bool rehearses = how == Interpretation::Rehearses;
+          return accesses_of((*kept)(rehearses || how == Interpretation::Tells, rehearses).cast<std::vector<Row>>());
         } catch (py::error_already_set& error) { // a replay leaves the exception to another thread
           error.restore();
           python_error persistent;

@@ -61,10 +61,13 @@ class _Memory:
 
 
 class _Kernel:
-    """A kernel that runs. ``tells``: the sanitizer wants to know what the kernel reads and writes."""
+    """A kernel that runs. ``tells``: the sanitizer wants to know what the kernel reads and writes.
 
-    def __init__(self, name: str, storages: list[tuple[int, int, str]], tells: bool) -> None:
-        self.name, self.tells = name, tells
+    ``rehearses``: the kernel is interpreted only to know that, and writes nothing.
+    """
+
+    def __init__(self, name: str, storages: list[tuple[int, int, str]], tells: bool, rehearses: bool) -> None:
+        self.name, self.tells, self.rehearses = name, tells, rehearses
         self.takes_addresses = False  # it has made a pointer of an integer
         self.memories = [_Memory(*storage, tells) for storage in storages]
 
@@ -201,8 +204,8 @@ def execute(original: Callable[..., None], self: Any, *args: Any, **kwargs: Any)
     storages = [(at, tensor.untyped_storage().nbytes(), name) for at, (name, tensor) in unique.items()]
     arguments = tuple(_addresses(value) for value in args), {name: _addresses(value) for name, value in kwargs.items()}
 
-    def compute(tells: bool) -> list[Row]:
-        kernel = _Kernel(self.fn.__name__, storages, tells)
+    def compute(tells: bool, rehearses: bool) -> list[Row]:
+        kernel = _Kernel(self.fn.__name__, storages, tells, rehearses)
         with _interpreter_lock:
             before, _of_this_thread.kernel = _running(), kernel
             try:
@@ -233,20 +236,29 @@ def _on_host(pointers: Any, mask: Any, size: int, access: int) -> Any:
     return kernel.host_addresses(pointers, mask, size, access) if kernel else pointers
 
 
+def _rehearses() -> bool:
+    kernel = _running()
+    return kernel is not None and kernel.rehearses
+
+
 def load(original: Any, pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
     return original(_on_host(pointers, mask, dtype.itemsize, READ), mask, other, dtype)
 
 
 def store(original: Any, pointers: Any, value: Any, mask: Any) -> Any:
-    return original(_on_host(pointers, mask, value.dtype.itemsize, WRITE), value, mask)
+    addresses = _on_host(pointers, mask, value.dtype.itemsize, WRITE)
+    return None if _rehearses() else original(addresses, value, mask)
 
 
 def atomic_rmw(original: Any, operation: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
-    return original(operation, _on_host(pointers, mask, value.dtype.itemsize, READ | WRITE), value, mask, *rest)
+    addresses = _on_host(pointers, mask, value.dtype.itemsize, READ | WRITE)
+    # A rehearsed kernel gets each lock that it waits for.
+    return np.zeros_like(value) if _rehearses() else original(operation, addresses, value, mask, *rest)
 
 
 def atomic_cas(original: Any, pointers: Any, compare: Any, value: Any, *rest: Any) -> Any:
-    return original(_on_host(pointers, None, value.dtype.itemsize, READ | WRITE), compare, value, *rest)
+    addresses = _on_host(pointers, None, value.dtype.itemsize, READ | WRITE)
+    return compare if _rehearses() else original(addresses, compare, value, *rest)
 
 
 def integer_to_pointer(original: Any, self: Any, *args: Any) -> Any:
