@@ -2,6 +2,9 @@
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/ops/nonzero.h>
+
+#include <exception>
 
 #include "aten/native/InlineOrQueued.h"
 #include "aten/native/NondeterminismChecks.h"
@@ -13,6 +16,7 @@
 #include "simulator/borrowed/queue/MetaKernels.h"
 #include "simulator/borrowed/queue/Operands.h"
 #include "simulator/borrowed/queue/QueuedKernel.h"
+#include "simulator/borrowed/queue/ScratchShapes.h"
 #include "simulator/borrowed/random/RandomKernels.h"
 
 namespace at::openreg {
@@ -41,6 +45,35 @@ bool cannot_be_queued(const c10::OperatorHandle& op, const QueueRule& rule, bool
   return rule.results == QueueRule::Results::Unknown ||
          (rule.results == QueueRule::Results::PyTorchMeta && !is_captured) ||
          (C10_UNLIKELY(globalContext().deterministicAlgorithms()) && has_nondeterminism_check(op));
+}
+
+// On CUDA, the columns of indices that a mask of the CPU stands for come to the device through pinned memory, without a
+// wait (native/IndexingUtils.h: expandTensors()). So a graph keeps the mask of the capture.
+c10::List<std::optional<Tensor>> split_host_masks(const Tensor& self, const c10::List<std::optional<Tensor>>& indices) {
+  c10::List<std::optional<Tensor>> columns;
+  for (const std::optional<Tensor>& index : indices) {
+    if (!index || !index->is_cpu() || (index->scalar_type() != kBool && index->scalar_type() != kByte)) {
+      columns.push_back(index);
+      continue;
+    }
+    const auto first = static_cast<int64_t>(columns.size());
+    for (int64_t i = 0; i < index->dim(); ++i) {
+      TORCH_CHECK_INDEX(
+          first + i < self.dim() && index->size(i) == self.size(first + i),
+          "The shape of the mask ",
+          index->sizes(),
+          " at index ",
+          i,
+          " does not match the shape of the indexed tensor ",
+          self.sizes(),
+          " at index ",
+          first + i);
+    }
+    for (const Tensor& column : at::nonzero(*index).unbind(1)) {
+      columns.push_back(std::optional<Tensor>(column));
+    }
+  }
+  return columns;
 }
 
 // The arguments of a call on the stack, which stay there until the kernel is launched.
@@ -99,9 +132,25 @@ bool infer_results(const c10::OperatorHandle& op, const QueueRule& rule, QueuedO
   return operands.can_write();
 }
 
-// The same for a call that is captured. A capture has no other way for a call than the queue, so here it does not matter
-// how long PyTorch's meta kernels take, and an error or a warning is raised at once. Returns false if PyTorch has no
-// meta kernel for the operator.
+// Replaces the operands in `operands.for_meta` by the results of a captured call. A capture has no other way for a call
+// than the queue, so here it does not matter how long the answer takes. If PyTorch's meta kernel fails and the CPU's
+// kernel does not, then there is no meta kernel, or it does not know the call. An error or a warning is raised at once.
+void infer_captured_shapes(const c10::OperatorHandle& op, QueuedOperands& operands) {
+  std::exception_ptr error;
+  try {
+    operands.for_meta = result_shapes(op, operands.for_meta, /*is_computed=*/true).results;
+    return;
+  } catch (const std::exception&) {
+    error = std::current_exception();
+  }
+  try {
+    compute_shapes(op, operands);
+  } catch (const std::exception&) {
+    std::rethrow_exception(error);
+  }
+}
+
+// As infer_results(), for a call that is captured. Returns false if the device cannot tell the shapes.
 bool infer_captured_results(const c10::OperatorHandle& op, const QueueRule& rule, QueuedOperands& operands) {
   operands.check_overlap();
   if (rule.results == QueueRule::Results::WrittenLists ||
@@ -110,7 +159,7 @@ bool infer_captured_results(const c10::OperatorHandle& op, const QueueRule& rule
     return true;
   }
   try {
-    operands.for_meta = result_shapes(op, operands.for_meta, /*is_computed=*/true).results;
+    infer_captured_shapes(op, operands);
   } catch (const c10::NotImplementedError&) {
     return false;
   }
@@ -176,6 +225,12 @@ bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::ji
   }
   const size_t count = op.schema().arguments().size();
   const QueuedCall call{.op = op, .device = device, .values = stack.data() + stack.size() - count};
+  for (size_t i = 0; is_captured && i < count; ++i) {
+    if (call.values[i].isOptionalTensorList()) {
+      stack[stack.size() - count + i] =
+          split_host_masks(call.values[0].toTensor(), call.values[i].toOptionalTensorList());
+    }
+  }
   const c10::impl::ExcludeDispatchKeyGuard below(kExcluded);
   run_backward_on_this_thread();
 
