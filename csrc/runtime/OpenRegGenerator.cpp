@@ -25,6 +25,20 @@ void check_offset() {
       " device has no offset: it is a Mersenne twister, which has a seed only.");
 }
 
+// Refuses a call on a generator of `device` in a capture, in the words of CUDAGeneratorImpl.cpp.
+void check_not_captured(DeviceIndex device, const char* call, const char* attempt) {
+  TORCH_CHECK(
+      capture_of(getCurrentOpenRegStream(device)) == 0,
+      attempt,
+      identity.name,
+      "GeneratorImpl",
+      call[0] ? "::" : "",
+      call,
+      " during ",
+      identity.name,
+      " graph capture. The call would take effect once, and not at each replay.");
+}
+
 // The state of a generator of CUDA: aten/src/ATen/cuda/CUDAGeneratorImpl.cpp, get_state().
 struct GpuState {
   uint64_t seed;
@@ -126,6 +140,13 @@ void OpenRegGeneratorImpl::capture_on(Stream stream, uint64_t capture, const std
   }
   OPENREG_CHECK(orEventRecord(use.last_use, queue));
   use.stream = stream;
+  ++use.draws;
+}
+
+uint64_t OpenRegGeneratorImpl::draws_in(uint64_t capture) const {
+  const std::lock_guard lock(engine_->mutex);
+  const auto found = engine_->captures.find(capture);
+  return found == engine_->captures.end() ? 0 : found->second.draws;
 }
 
 void OpenRegGeneratorImpl::begin_capture(uint64_t capture) {
@@ -147,12 +168,8 @@ void OpenRegGeneratorImpl::order_with_uses(Stream stream) {
   note_use(stream);
 }
 
-std::unique_lock<std::mutex> OpenRegGeneratorImpl::wait_and_lock() const {
-  TORCH_CHECK(
-      capture_of(getCurrentOpenRegStream(device().index())) == 0,
-      "Cannot use the state of a generator of the ",
-      identity.device,
-      " device during graph capture: the call would take effect once, and not at each replay.");
+std::unique_lock<std::mutex> OpenRegGeneratorImpl::wait_and_lock(const char* call, const char* attempt) const {
+  check_not_captured(device().index(), call, attempt);
   return std::unique_lock(cpu_generator().unsafeGetGeneratorImpl()->mutex_);
 }
 
@@ -165,35 +182,35 @@ void OpenRegGeneratorImpl::set_current_seed(uint64_t seed) {
         "original seed.");
     return;
   }
-  const auto lock = wait_and_lock();
+  const auto lock = wait_and_lock("set_current_seed");
   engine_->cpu.set_current_seed(seed);
 }
 
 uint64_t OpenRegGeneratorImpl::current_seed() const {
-  const auto lock = wait_and_lock();
+  const auto lock = wait_and_lock("current_seed");
   return engine_->cpu.current_seed();
 }
 
 uint64_t OpenRegGeneratorImpl::seed() {
-  const auto lock = wait_and_lock();
+  const auto lock = wait_and_lock("seed");
   return engine_->cpu.seed();
 }
 
 void OpenRegGeneratorImpl::set_offset(uint64_t offset) {
   check_offset();
-  const auto lock = wait_and_lock();
+  const auto lock = wait_and_lock("set_offset");
   engine_->cpu.set_offset(offset);
 }
 
 uint64_t OpenRegGeneratorImpl::get_offset() const {
   check_offset();
-  const auto lock = wait_and_lock();
+  const auto lock = wait_and_lock("get_offset");
   return engine_->cpu.get_offset();
 }
 
 void OpenRegGeneratorImpl::set_state(const c10::TensorImpl& state) {
   at::detail::check_rng_state(state);
-  const auto lock = wait_and_lock();
+  const auto lock = wait_and_lock("set_state_index method during capturing.", "Please ensure to utilize the ");
   if (make_engine != nullptr) {
     engine_->cpu.unsafeGetGeneratorImpl()->set_state(state);
     return;
@@ -233,7 +250,7 @@ void OpenRegGeneratorImpl::set_state(const c10::TensorImpl& state) {
 }
 
 c10::intrusive_ptr<c10::TensorImpl> OpenRegGeneratorImpl::get_state() const {
-  const auto lock = wait_and_lock();
+  const auto lock = wait_and_lock("current_seed"); // CUDA's get_state() asks for the seed first
   return engine_->cpu.unsafeGetGeneratorImpl()->get_state();
 }
 
@@ -248,11 +265,17 @@ c10::intrusive_ptr<c10::GeneratorImpl> OpenRegGeneratorImpl::graphsafe_get_state
 }
 
 OpenRegGeneratorImpl* OpenRegGeneratorImpl::clone_impl() const {
+  check_not_captured(device().index(), "clone_impl", "Cannot call ");
   return new OpenRegGeneratorImpl(device().index(), std::make_shared<SharedEngine>(cpu_generator().clone()));
 }
 
 c10::DeviceType OpenRegGeneratorImpl::device_type() {
   return identity.type;
+}
+
+at::Generator new_generator(DeviceIndex device) {
+  check_not_captured(device, "", "Cannot construct a new ");
+  return at::make_generator<OpenRegGeneratorImpl>(device);
 }
 
 void set_capture_registrar(CaptureRegistrar chosen) {

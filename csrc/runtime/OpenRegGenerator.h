@@ -51,6 +51,7 @@ struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
   // they run, so each replay continues the sequence. end_capture() returns whether a kernel of the capture draws.
   void begin_capture(uint64_t capture);
   bool end_capture(uint64_t capture);
+  uint64_t draws_in(uint64_t capture) const; // how many kernels of the capture draw
   // Orders the stream after all earlier uses of the generator, and later uses after this point of the stream. To be
   // called before and after a replay that draws.
   void order_with_uses(Stream stream);
@@ -66,6 +67,7 @@ struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
     struct CapturedUse {
       Stream stream{Stream::DEFAULT, Device(identity.type, 0)};
       orEvent_t last_use = nullptr; // null: no kernel of the capture draws
+      uint64_t draws = 0;           // the number of kernels that draw
     };
     std::map<uint64_t, CapturedUse> captures{}; // the captures whose kernels may draw
 
@@ -81,8 +83,9 @@ struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
   void note_use(Stream stream);
   void capture_on(Stream stream, uint64_t capture, const std::function<bool()>& launch);
 
-  // Waits as cpu_generator() does, then takes the CPU generator's lock, which kernels hold while they draw.
-  std::unique_lock<std::mutex> wait_and_lock() const;
+  // Waits as cpu_generator() does, then takes the CPU generator's lock, which kernels hold while they draw. A capture
+  // refuses `call`; CUDA's message begins with `attempt`.
+  std::unique_lock<std::mutex> wait_and_lock(const char* call, const char* attempt = "Cannot call ") const;
 
   std::shared_ptr<SharedEngine> engine_;
 };
@@ -90,6 +93,9 @@ struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
 // The generator from which an operator on `device` draws: `given`, or the default generator of `device`. Throws if
 // `given` is a generator of another device type.
 OPENREG_API OpenRegGeneratorImpl& generator_of(const std::optional<at::Generator>& given, DeviceIndex device);
+
+// A generator of the program. A capture refuses it, as on CUDA.
+OPENREG_API at::Generator new_generator(DeviceIndex device);
 
 // The default generator of `device`; -1 means the current device.
 OPENREG_API const at::Generator& default_generator(DeviceIndex device = -1);

@@ -58,7 +58,7 @@ at::Generator OpenRegHooks::getNewGenerator(DeviceIndex device) const {
     device = getCurrentDevice();
   }
   check_device_index(device);
-  return at::make_generator<OpenRegGeneratorImpl>(device);
+  return new_generator(device);
 }
 
 Device OpenRegHooks::getDeviceFromPtr(void* data) const {

@@ -6,11 +6,14 @@ or a part of PyTorch's message. ``end`` is the answer of the end of the capture,
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import textwrap
 from typing import NamedTuple
 
 import pytest
+from cuda_answers import ANSWERS
 from cuda_builds import AS_CUDA
 from programs import Run
 
@@ -31,6 +34,7 @@ CUDA_TEXTS = {
     "cudaErrorCapturedEvent": "operation not permitted on an event last recorded in a capturing stream",
 }
 WAITS, CAPTURED = "cudaErrorStreamCaptureUnsupported", "captured"
+NO_STATE = "Cannot call CUDAGeneratorImpl::current_seed during CUDA graph capture"
 
 
 class Question(NamedTuple):
@@ -63,6 +67,14 @@ QUESTIONS = [
     Question("torch.unique(x)", WAITS, "aten/src/ATen/native/cuda/Unique.cu"),
     Question("torch.unique_consecutive(x)", WAITS, "aten/src/ATen/native/cuda/Unique.cu"),
     Question("torch.bincount(i)", WAITS, "aten/src/ATen/native/cuda/SummaryOps.cu"),
+    Question("x[mask]", CAPTURED, "aten/src/ATen/native/IndexingUtils.h: a mask of the CPU, through pinned memory"),
+    Question("x[mask] = y[:2]", CAPTURED, "aten/src/ATen/native/IndexingUtils.h: a mask of the CPU"),
+    Question("x[columns]", WAITS, "aten/src/ATen/native/IndexingUtils.h: indices of the CPU, a pageable copy"),
+    Question(
+        "torch.where(x > 0, x, torch.tensor(0.0))", WAITS, "aten/src/ATen/native/TensorCompare.cpp: where_self_out"
+    ),
+    Question("x.masked_fill_(x > 9, y[0])", WAITS, "aten/src/ATen/native/cuda/Indexing.cu: item() of the value"),
+    Question("y.index_fill_(0, i, torch.tensor(1.0))", CAPTURED, "aten/src/ATen/native/TensorAdvancedIndexing.cpp"),
     Question("x.repeat_interleave(i)", WAITS, "aten/src/ATen/native/Repeat.cpp"),
     Question("x.repeat_interleave(i, output_size=6)", CAPTURED, "aten/src/ATen/native/Repeat.cpp"),
     Question("F.one_hot(i)", WAITS, "aten/src/ATen/native/Onehot.cpp"),
@@ -72,6 +84,10 @@ QUESTIONS = [
     Question("torch.tensor([1.0], device='cuda')", WAITS, "RUNTIME: cudaMemcpyAsync, pageable memory"),
     Question("x.copy_(torch.ones(4))", WAITS, "RUNTIME: cudaMemcpyAsync, pageable memory"),
     Question("x.copy_(torch.ones(4), non_blocking=True)", WAITS, "RUNTIME: cudaMemcpyAsync, pageable memory"),
+    Question("x.to('cpu', torch.int32)", WAITS, "aten/src/ATen/native/cuda/Copy.cu: converted, then a pageable copy"),
+    Question("x.view(2, 2).t().cpu()", WAITS, "aten/src/ATen/native/cuda/Copy.cu: contiguous, then a pageable copy"),
+    Question("x.copy_(torch.ones(4).double())", WAITS, "aten/src/ATen/native/cuda/Copy.cu: a pageable copy, converted"),
+    Question("x[0] = 1.0", WAITS, "torch/csrc/autograd/python_variable_indexing.cpp: a copy of a number of the CPU"),
     Question("x.copy_(pinned)", WAITS, "aten/src/ATen/native/cuda/Copy.cu: waits for the stream"),
     Question("x.copy_(pinned, non_blocking=True)", CAPTURED, "aten/src/ATen/native/cuda/Copy.cu"),
     Question("pinned.copy_(x, non_blocking=True)", CAPTURED, "aten/src/ATen/native/cuda/Copy.cu"),
@@ -84,6 +100,17 @@ QUESTIONS = [
     Question(
         "x * torch.tensor(2.0)", CAPTURED, "aten/src/ATen/native/cuda/Loops.cuh: a scalar of the CPU is an argument"
     ),
+    # The lengths of ctc_loss. PyTorch 2.13 also copies the targets to the CPU, before it chooses a kernel.
+    Question("F.ctc_loss(speech, i.view(1, 4), (9,), (4,))", WAITS, "aten/src/ATen/native/LossCTC.cpp: ctc_loss_impl"),
+    Question("F.ctc_loss(speech, i[None], *lengths)", WAITS, "aten/src/ATen/native/LossCTC.cpp: ctc_loss_impl"),
+    Question("F.ctc_loss(speech, i.int(), *device_lengths)", WAITS, "aten/src/ATen/native/LossCTC.cpp: ctc_loss"),
+    Question("torch._ctc_loss(speech, i[None], (9,), (4,))", WAITS, "aten/src/ATen/native/cuda/LossCTC.cu: pageable"),
+    Question("torch._ctc_loss(speech, i[None], *device_lengths)", WAITS, "aten/src/ATen/native/cuda/LossCTC.cu"),
+    # Kernels without a meta kernel.
+    Question(
+        "F.multi_margin_loss(w[None], i[:1]).backward()", CAPTURED, "aten/src/ATen/native/cuda/MultiMarginLoss.cu"
+    ),
+    Question("torch.binomial(x, y)", CAPTURED, "aten/src/ATen/native/cuda/Distributions.cu"),
     # The state of streams, events and the device.
     Question("torch.cuda.synchronize()", WAITS, f"{GUIDE}: prohibited operations"),
     Question("torch.cuda.current_stream().synchronize()", WAITS, f"{GUIDE}: prohibited operations"),
@@ -131,6 +158,18 @@ QUESTIONS = [
     Question("F.dropout(x)", CAPTURED, f"{NOTES}: philox"),
     Question("torch.bernoulli(x / 9)", CAPTURED, f"{NOTES}: philox"),
     Question("torch.multinomial(x, 1)", CAPTURED, "aten/src/ATen/native/Distributions.cpp: _assert_async"),
+    Question("torch.cuda.get_rng_state()", NO_STATE, "aten/src/ATen/cuda/CUDAGeneratorImpl.cpp: current_seed()"),
+    Question("torch.cuda.initial_seed()", NO_STATE, "aten/src/ATen/cuda/CUDAGeneratorImpl.cpp: current_seed()"),
+    Question(
+        "torch.cuda.set_rng_state(torch.zeros(16, dtype=torch.uint8))",
+        "Please ensure to utilize the CUDAGeneratorImpl::set_state_index method during capturing. during CUDA graph capture",
+        "aten/src/ATen/cuda/CUDAGeneratorImpl.cpp: set_state()",
+    ),
+    Question(
+        "torch.Generator('cuda')",
+        "Cannot construct a new CUDAGeneratorImpl during CUDA graph capture",
+        "aten/src/ATen/cuda/CUDAGeneratorImpl.cpp: the constructor",
+    ),
     Question("torch.cuda.manual_seed(99)", "only if new seed is the same", "aten/src/ATen/cuda/CUDAGeneratorImpl.cpp"),
     # Training.
     Question("F.mse_loss(x * w, y).backward()", CAPTURED, NOTES),
@@ -166,6 +205,9 @@ def start():
     x, y = torch.tensor([1.0, 2, 3, 5], device="cuda"), torch.zeros(4, device="cuda")
     i = torch.tensor([0, 1, 2, 3], device="cuda")
     pinned = torch.ones(4).pin_memory()
+    mask, columns = torch.tensor([True, False, True, False]), torch.tensor([0, 2])
+    speech, lengths = torch.zeros(9, 1, 5, device="cuda"), (torch.tensor([9]), torch.tensor([4]))
+    device_lengths = [each.int().cuda() for each in lengths]
     w = torch.ones(4, device="cuda", requires_grad=True)
     w.grad = torch.ones_like(w)
     side = torch.cuda.Stream()
@@ -233,3 +275,68 @@ def test_a_capture_answers_as_cuda_does(run_python: Run, mode: str) -> None:
 def test_at_least_60_questions_have_a_source() -> None:
     assert len({question.code for question in QUESTIONS}) >= 60
     assert all(question.source for question in QUESTIONS)
+
+
+WAITS_OF_A_GPU = ANSWERS / "waits.json"
+SPARSE = "not supported in a capture yet"
+# Why a capture refuses a statement for which a GPU's host does not wait.
+REFUSED_WITHOUT_A_WAIT = {
+    r"^(c|c\[::2\])\.to\(.*non_blocking|^x\.copy_\((c|torch\.tensor\(1\.0\)), non_blocking": "a copy from pageable memory",
+    r"^(c|p\.double\(\))\.copy_\(x, non_blocking": "a copy to pageable memory",
+    r"\.unique(_consecutive)?\(dim=0": "native/cuda/Unique.cu: Thrust waits, without a warning",
+    r"^x\[:0\]\.unique\(\)|^torch\.bincount\(i\[:0\]\)": "the device counts elements, also if there are none",
+    r"seed\(|rng_state|get_state|generator=g": "native/CUDAGeneratorImpl.cpp: the state of a generator",
+    r"checkpoint\(torch\.sin": "torch/utils/checkpoint.py: get_rng_state()",
+    r"torch\.optim\.\w+\(p.*\.step\(\)|^s\.step\(a\)": "torch/optim/optimizer.py: capturable is False",
+    r"\.(synchronize|query|elapsed_time|empty_cache)\(": "CUDA's prohibited operations",
+    SPARSE: "docs/bring-up/graphs.md: operators on sparse tensors",
+}
+CAPTURED_WITH_A_WAIT = {
+    r"save_on_cpu\(pin_memory=True\)": "since PyTorch 2.13 it does not wait; the GPU answered with PyTorch 2.11",
+}
+
+ASK_ALL = """
+import json, sys, warnings
+import torch
+import torch.nn.functional as F
+warnings.simplefilter("ignore")
+
+def ask(preparation, statement):
+    names = {"DEVICE": "cuda", "module": torch.cuda, "torch": torch, "F": F}
+    exec(preparation, names)
+    torch.cuda.synchronize()
+    graph, answers = torch.cuda.CUDAGraph(), []
+    with torch.cuda.stream(torch.cuda.Stream()):
+        graph.capture_begin()
+        for call in (lambda: exec(statement, names), graph.capture_end):
+            try:
+                call()
+            except Exception as error:
+                answers.append(str(error))
+    return answers[:1]
+"""
+
+
+def test_what_a_gpu_waits_for_is_refused_in_a_capture_and_nothing_else(run_python: Run) -> None:
+    asked = []
+    for program, answer in json.loads(WAITS_OF_A_GPU.read_text())["answers"].items():
+        if not program.startswith("waits(") or answer["value"][2] is not None:
+            continue
+        call = ast.parse(program, mode="eval").body
+        if isinstance(call, ast.Call) and len(call.args) == 3:
+            preparation, statement = (ast.literal_eval(argument) for argument in call.args[1:])
+            asked.append((preparation, statement, answer["value"][0] > 0))
+    program = ASK_ALL + f"print(json.dumps([ask(*each[:2]) for each in {asked!r}]))"
+    answers = json.loads(run_python(program, TORCH_OPENREG_AS="cuda", status=0).stdout)
+    wrong, used = [], set()
+    for (preparation, statement, waits), answer in zip(asked, answers, strict=True):
+        refused = any("captur" in text for text in answer)
+        reasons = REFUSED_WITHOUT_A_WAIT if refused else CAPTURED_WITH_A_WAIT
+        given = [SPARSE] if "sparse" in preparation + statement and SPARSE in str(answer) else []
+        given += [each for each in reasons if re.search(each, statement)]
+        if refused != waits:
+            used.update(given)
+        if (refused != waits or SPARSE in str(answer)) and not given:
+            wrong.append(f"{statement}: a GPU {'waits' if waits else 'does not wait'}, and here {answer}")
+    assert not wrong, "\n".join(wrong)
+    assert used == {*REFUSED_WITHOUT_A_WAIT, *CAPTURED_WITH_A_WAIT}

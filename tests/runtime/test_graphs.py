@@ -312,8 +312,10 @@ def test_a_capture_allows_only_the_seed_that_the_generator_has() -> None:
     assert x.tolist() == [2]
     with refused("can be called during stream capture only if new seed is the same as the original seed"):
         openreg.manual_seed(2)
-    with refused("device during graph capture"):
+    with refused("Cannot call OpenRegGeneratorImpl::current_seed during OpenReg graph capture. The call would take"):
         openreg.get_rng_state()
+    with refused("Cannot construct a new OpenRegGeneratorImpl during OpenReg graph capture."):
+        torch.Generator(DEVICE_0)
 
 
 # ---- Refusals --------------------------------------------------------------------------------------------------------

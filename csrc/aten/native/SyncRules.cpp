@@ -79,6 +79,10 @@ constexpr SyncRule kSyncRules[] = {
      .source = "native/TensorCompare.cpp: where_self_out() moves 0-dim tensors to the device",
      .waits = &never,
      .copies = &copies_scalar},
+    {.operators = "masked_fill.Tensor masked_fill.Tensor_out masked_fill_.Tensor index_fill.int_Tensor "
+                  "index_fill.int_Tensor_out index_fill_.int_Tensor",
+     .source = "native/cuda/Indexing.cu: masked_fill__cuda() calls item() of the value, and so does index_fill_()",
+     .waits = [](const SyncCall& call) { return call.find("value") != nullptr && !call.find("value")->is_cpu(); }},
     {.operators = "bernoulli_.Tensor",
      .source = "native/cuda/DistributionTemplates.h: bernoulli_kernel() moves p to the device",
      .waits = [](const SyncCall& call) { return call.find("p") != nullptr && call.find("p")->is_cpu(); }},

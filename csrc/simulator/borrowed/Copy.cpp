@@ -6,8 +6,10 @@
 #include <ATen/ops/copy_ops.h>
 #include <openreg_graph.h>
 
+#include <algorithm>
 #include <tuple>
 
+#include "runtime/OpenRegGraphsC10Utils.h"
 #include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegWait.h"
 #include "simulator/borrowed/Components.h"
@@ -126,8 +128,24 @@ void check_fit(const Tensor& self, const Tensor& source) {
   assert_no_partial_overlap(self, source);
 }
 
+// On CUDA a kernel converts the elements, and a copy of bytes moves them from or to the host. That copy is what a capture
+// refuses. Returns whether the stream captures and there is nothing to copy.
+bool refuse_host_copy_in_capture(const Tensor& self, const Tensor& source, bool non_blocking, c10::Stream stream) {
+  if (c10::openreg::capture_of(stream) == 0) {
+    return false;
+  }
+  const bool waits = (self.is_cpu() || source.is_cpu()) && !non_blocking;
+  if (self.numel() > 0 && (waits || is_pageable(self) || is_pageable(source))) {
+    const orStream_t native = c10::openreg::OpenRegStream(stream).stream();
+    const size_t size = std::min(self.element_size(), source.element_size());
+    OPENREG_CHECK(orMemcpyWithStream(self.mutable_data_ptr(), source.const_data_ptr(), size, orMemcpyDefault, native));
+  }
+  return self.numel() == 0;
+}
+
 void copy(Tensor& self, const Tensor& source, bool non_blocking) {
-  if (orMayCapture() && !have_components(self, source)) {
+  const bool may_be_captured = orMayCapture() && !have_components(self, source);
+  if (may_be_captured) {
     check_fit(self, source);
   }
   if (C10_UNLIKELY(!c10::openreg::executes_inline()) && !have_components(self, source) &&
@@ -137,7 +155,13 @@ void copy(Tensor& self, const Tensor& source, bool non_blocking) {
   if (!non_blocking && self.device().type() != source.device().type()) {
     c10::openreg::note_synchronization();
   }
-  on_copy_stream(self, source, [&](c10::DeviceIndex device) { copy_now(self, source, non_blocking, device); });
+  on_copy_stream(self, source, [&](c10::DeviceIndex device) {
+    if (may_be_captured &&
+        refuse_host_copy_in_capture(self, source, non_blocking, c10::openreg::getCurrentOpenRegStream(device))) {
+      return;
+    }
+    copy_now(self, source, non_blocking, device);
+  });
 }
 
 const bool copies_are_registered = [] {
