@@ -178,6 +178,7 @@ std::exception_ptr DeviceGraph::end_capture() {
     return !generator_of(each, stream_.device_index()).end_capture(capture_);
   });
   capture_ = 0;
+  draws_before_bodies_.clear();
 #if OPENREG_TORCH_AT_LEAST(2, 14)
   make_random_states(); // only for the generators that have drawn
 #endif
@@ -245,6 +246,43 @@ DeviceGraph& DeviceGraph::currently_capturing() {
       "get_currently_capturing_graph() can be used only between capture_begin() and capture_end(). Did you use a "
       "stream without making it depend upon the original stream used for capture?");
   return *found->second;
+}
+
+uint64_t DeviceGraph::captured_draws() const {
+  std::vector<at::Generator> generators;
+  {
+    const std::lock_guard lock(capturing_mutex);
+    generators = generators_;
+  }
+  uint64_t draws = 0;
+  for (const at::Generator& each : generators) {
+    draws += generator_of(each, stream_.device_index()).draws_in(capture_);
+  }
+  return draws;
+}
+
+void DeviceGraph::begin_conditional(const at::Tensor& predicate) {
+  TORCH_CHECK(exec_ == nullptr, "This ", identity.name, "Graph instance already owns a captured graph.");
+  const Stream stream = getCurrentOpenRegStream();
+  TORCH_CHECK(
+      capture_ != 0 && capture_of(stream) == capture_,
+      "capture_begin() must be called before begin_capture_to_if_node()");
+  TORCH_CHECK(
+      predicate.device() == stream.device() && predicate.numel() == 1,
+      "The predicate of a conditional node must be a tensor of one element on ",
+      stream.device());
+  const uint64_t draws = captured_draws();
+  OPENREG_CHECK(orStreamBeginConditional(OpenRegStream(stream).stream(), predicate.const_data_ptr<bool>(), 1));
+  draws_before_bodies_.push_back(draws);
+}
+
+void DeviceGraph::end_conditional() {
+  TORCH_CHECK(
+      !draws_before_bodies_.empty(), "end_capture_to_conditional_node() called before begin_capture_to_if_node().");
+  const uint64_t draws = draws_before_bodies_.back();
+  draws_before_bodies_.pop_back();
+  OPENREG_CHECK(orStreamEndConditional(OpenRegStream(getCurrentOpenRegStream()).stream()));
+  TORCH_CHECK(draws == captured_draws(), "RNG within data-dependent conditional nodes is not supported yet.");
 }
 
 void DeviceGraph::retain_pool(at::MempoolId_t pool) {

@@ -58,6 +58,10 @@ class OPENREG_API DeviceGraph final : public at::GraphImplInterface {
   // Until reset(), the pool does not give its memory back, as the graph's own pool.
   void retain_pool(at::MempoolId_t pool);
   std::vector<at::MempoolId_t> pools() const; // the graph's own pool first
+  // A conditional node: a replay skips what is captured between the two calls if `predicate` is false then. Here random
+  // numbers are refused.
+  void begin_conditional(const at::Tensor& predicate);
+  void end_conditional();
   bool keeps_graph() const {
     return keep_graph_;
   }
@@ -77,12 +81,14 @@ class OPENREG_API DeviceGraph final : public at::GraphImplInterface {
   std::vector<at::Generator> generators_;                    // after the capture, those from which its kernels draw
   std::vector<c10::DataPtr> random_states_;                  // CUDA's seed and offset of each generator; never read
   std::vector<at::MempoolId_t> retained_;                    // pools
+  std::vector<uint64_t> draws_before_bodies_;                // captured_draws(), of the open conditional nodes
   orGraph_t graph_ = nullptr;
   orGraphExec_t exec_ = nullptr;
 
   void check_captured(const char* call) const;
   void order_with_draws(Stream stream) const;
   void make_random_states();
+  uint64_t captured_draws() const;
   std::exception_ptr end_capture();
   void release_graph();
   void release_pools();

@@ -141,7 +141,8 @@ def test_calls_in_the_wrong_order_raise_cudas_errors(succeeds: Callable[..., Non
         refused("unless CUDAGraph was initialized with keep_graph=true", graph.raw_cuda_graph)
         refused("CUDA graphs must be captured on a non-default stream", graph.capture_begin)
         refused("The current stream is not currently capturing.", torch.cuda.CUDAGraph.get_currently_capturing_graph)
-        refused("Conditional nodes", graph.begin_capture_to_if_node, x)
+        refused("must be called before begin_capture_to_if_node", graph.begin_capture_to_if_node, x[0] > 0)
+        refused("called before begin_capture_to_if_node", graph.end_capture_to_conditional_node)
 
         with torch.cuda.stream(torch.cuda.Stream()):
             graph.capture_begin()
@@ -464,6 +465,77 @@ def test_a_captured_step_of_a_language_model_trains_as_the_uncaptured_one(
         """,
         OPENREG_RNG=generator,
         TORCH_OPENREG_AS="cuda" if name == "cuda" else "",
+    )
+
+
+@MODES
+def test_a_replay_runs_the_body_of_a_conditional_node_only_if_its_predicate_is_true(
+    succeeds: Callable[..., None], mode: str
+) -> None:
+    succeeds(
+        """
+        from torch._higher_order_ops.cudagraph_conditional_nodes import CUDAGraphCaptureControlFlowOpDispatchMode
+
+        x, total, count = (torch.zeros(3, device="cuda") for _ in range(3))
+        graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        with torch.cuda.graph(graph):
+            positive = x.sum() > 0
+            graph.begin_capture_to_if_node(positive)
+            doubled = x * 2
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                count.add_(1)
+            torch.cuda.current_stream().wait_stream(side)
+            graph.begin_capture_to_if_node(x.sum() > 10)
+            doubled.add_(100)
+            graph.end_capture_to_conditional_node()
+            total.add_(doubled)
+            graph.end_capture_to_conditional_node()
+            total.add_(1)
+        for value, expected in ((-1.0, 1), (1.0, 4), (0.0, 5), (5.0, 116)):
+            x.fill_(value)
+            graph.replay()
+            assert total.tolist() == [expected] * 3
+        assert count.tolist() == [2] * 3
+
+        # torch.cond
+        def branch(x):
+            return torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, (x,))
+
+        graph = torch.cuda.CUDAGraph()
+        with CUDAGraphCaptureControlFlowOpDispatchMode(), torch.cuda.graph(graph):
+            result = torch.ops.higher_order.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, (x,))
+        result = result[0] if isinstance(result, tuple) else result
+        for value, expected in ((3.0, 6), (-3.0, -4), (4.0, 8)):
+            x.fill_(value)
+            graph.replay()
+            assert result.tolist() == [expected] * 3
+        """,
+        OPENREG_EXECUTION=mode,
+    )
+
+
+def test_what_the_body_of_a_conditional_node_refuses(succeeds: Callable[..., None]) -> None:
+    succeeds(
+        """
+        x = torch.ones(2, device="cuda")
+        def in_body(compute, predicate=x[0] > 0):
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                x.add_(1)
+                graph.begin_capture_to_if_node(predicate)
+                try:
+                    compute()
+                finally:
+                    graph.end_capture_to_conditional_node()
+
+        refused("RNG within data-dependent conditional nodes is not supported yet.", in_body, lambda: torch.rand_like(x))
+        refused("expected scalar type Bool but found Float", in_body, lambda: None, x[0])
+        refused("must be a tensor of one element on cuda:0", in_body, lambda: None, torch.tensor(True))
+        event = torch.cuda.Event(external=True)
+        refused("takes kernels, copies and fills only", in_body, event.record)
+        in_body(lambda: x.add_(1))
+        """
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,21 @@ class Graph:
     def destroy(self) -> None:
         call("orGraphExecDestroy", self.exec)
         call("orGraphDestroy", self.graph)
+
+
+@contextmanager
+def body(stream: int, condition: int, size: int = 1) -> Iterator[None]:
+    """What the block captures on `stream` is the body of a conditional node."""
+    call("orStreamBeginConditional", stream, condition, size)
+    yield
+    call("orStreamEndConditional", stream)
+
+
+def record_and_join(stream: int, side: int, event: int) -> None:
+    """Launches on `side`, which joins the capture and is not joined again."""
+    record(event, stream)
+    wait_event(side, event)
+    launch(side, lambda: None)
 
 
 @pytest.fixture
@@ -377,6 +393,95 @@ def test_external_events_are_recorded_and_awaited_by_each_replay(
     call("orEventSynchronize", after)
     assert ran == ["graph"]
     graph.destroy()
+
+
+def test_a_replay_skips_the_body_of_a_conditional_node_whose_bytes_are_0(mode: str, stream: int, memory: int) -> None:
+    ran: list[str] = []
+    with Graph(stream) as graph:
+        launch(stream, lambda: ran.append("before"))
+        with body(stream, memory):
+            launch(stream, lambda: ran.append("body"))
+            call("orMemsetAsync", memory, 0, 1, stream)  # the node has read it already
+            with body(stream, memory + 1, 2):
+                launch(stream, lambda: ran.append("inner"))
+                call("orMemsetAsync", memory + 7, 7, 1, stream)
+            call("orMemsetAsync", memory + 6, 6, 1, stream)
+        launch(stream, lambda: ran.append("after"))
+    for condition, bodies, last in (
+        (b"\0\1\1", [], b"\0\0"),
+        (b"\2\0\0", ["body"], b"\6\0"),
+        (b"\2\0\1", ["body", "inner"], b"\6\7"),
+    ):
+        upload(memory, condition + bytes(5))
+        ran.clear()
+        graph.replay()
+        synchronize(stream)
+        assert ran == ["before", *bodies, "after"] and download(memory, 8)[6:] == last
+    graph.destroy()
+
+
+def test_a_graph_and_a_stream_that_join_in_a_body_belong_to_it(
+    mode: str, stream: int, memory: int, make_stream: Callable[[], int], make_event: Callable[..., int]
+) -> None:
+    side, fork, join = make_stream(), make_event(), make_event()
+    ran: list[str] = []
+    with Graph(stream) as child, body(stream, memory + 1):
+        launch(stream, lambda: ran.append("child"))
+    with Graph(stream) as graph:
+        launch(stream, lambda: None)
+        with body(stream, memory):
+            record(fork, stream)
+            wait_event(side, fork)
+            launch(side, lambda: ran.append("side"))
+            record(join, side)
+            wait_event(stream, join)
+            child.replay()
+        wait_event(side, join)
+        launch(side, lambda: ran.append("outside"))
+        record(join, side)
+        wait_event(stream, join)
+    for condition, expected in ((b"\0\1", ["outside"]), (b"\1\1", ["side", "child", "outside"])):
+        upload(memory, condition)
+        ran.clear()
+        graph.replay()
+        synchronize(stream)
+        assert sorted(ran) == sorted(expected)
+    graph.destroy()
+    child.destroy()
+
+
+def test_what_a_body_refuses(
+    mode: str, stream: int, memory: int, make_stream: Callable[[], int], make_event: Callable[..., int]
+) -> None:
+    no_capture = "the stream does not capture; begin with orStreamBeginCapture"
+    for name, arguments in (("orStreamBeginConditional", (stream, memory, 1)), ("orStreamEndConditional", (stream,))):
+        assert fails(lambda: call(name, *arguments)) == ("orErrorIllegalState", f"{name}: {no_capture}")  # noqa: B023
+    begin(stream)
+    assert fails(lambda: call("orStreamEndConditional", stream)) == (
+        "orErrorIllegalState",
+        "orStreamEndConditional: the stream is in no body; begin with orStreamBeginConditional",
+    )
+    call("orStreamBeginConditional", stream, memory, 1)
+    assert fails(lambda: end(stream)) == (
+        "orErrorIllegalState",
+        "orStreamEndCapture: the stream is in the body of a conditional node; call orStreamEndConditional",
+    )
+    side, event = make_stream(), make_event()
+    text = f"{PERMITTED}the body of a conditional node takes kernels, copies and fills only. Make the call before it"
+    for refused, error, message in (
+        (lambda: launch_host(stream, lambda: None), "orErrorStreamCaptureUnsupported", text),
+        (lambda: record_and_join(stream, side, event), "orErrorStreamCaptureUnjoined", "unjoined work"),
+    ):
+        begin(stream)
+        call("orStreamBeginConditional", stream, memory, 1)
+
+        def in_body(refused: Callable[[], object] = refused) -> None:
+            refused()
+            call("orStreamEndConditional", stream)
+
+        name, found = fails(in_body)
+        assert name == error and message in found
+        assert fails(lambda: end(stream))[0] == "orErrorStreamCaptureInvalidated"
 
 
 def test_an_empty_graph_can_be_launched(mode: str, stream: int) -> None:

@@ -252,6 +252,8 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "orStreamEndCapture": (POINTER, _POINTER_P),
     "orStreamIsCapturing": (POINTER, _INT_P),
     "orStreamGetCaptureInfo": (POINTER, _INT_P, ctypes.POINTER(ctypes.c_uint64), _POINTER_P),
+    "orStreamBeginConditional": (POINTER, POINTER, SIZE),
+    "orStreamEndConditional": (POINTER,),
     "orThreadExchangeStreamCaptureMode": (_INT_P,),
     "orEventRecordWithFlags": (POINTER, POINTER, ctypes.c_uint),
     "orGraphGetNodeCount": (POINTER, ctypes.POINTER(SIZE)),

@@ -9,15 +9,11 @@ import torch
 from torch_openreg._cuda import _bindings as _C
 from torch_openreg._cuda._missing import refusal
 
-_no_conditional_nodes = refusal(
-    "Conditional nodes of CUDA graphs are not available: the simulated device's graphs run all of their nodes."
-)
-
 
 class _CUDAGraph(_C._CUDAGraph):
-    # torch.cond calls the first function in a capture.
-    begin_capture_to_if_node = _no_conditional_nodes
-    end_capture_to_conditional_node = _no_conditional_nodes
+    begin_capture_to_while_node = refusal(
+        "While nodes of CUDA graphs are not available: the simulated device's graphs run no node twice."
+    )
 
 
 def construct_storage(original: Any, address: int, device: torch.device, size: int) -> Any:

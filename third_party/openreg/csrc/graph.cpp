@@ -38,6 +38,8 @@ const char* nameOf(const GraphNode& node) {
       return "event wait";
     case orGraphNodeTypeEventRecord:
       return "event record";
+    case orGraphNodeTypeConditional:
+      return "if";
     case orGraphNodeTypeKernel:
       break;
   }
@@ -50,6 +52,9 @@ std::string inDot(const Graph& graph) {
     const GraphNode& node = graph.nodes[i];
     const std::string number = std::to_string(i);
     text += "  n" + number + " [label=\"" + number + " " + nameOf(node) + "\\ndevice " + std::to_string(node.device);
+    if (node.condition != kAlways) {
+      text += "\\nif " + std::to_string(node.condition);
+    }
     text += node.type == orGraphNodeTypeKernel ? "\" shape=box];\n" : "\"];\n";
     for (const size_t before : node.after) {
       text += "  n" + std::to_string(before) + " -> n" + number + ";\n";

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -18,6 +19,14 @@ namespace openreg {
 
 // ---- graph.cpp: graphs ----------------------------------------------------------------------------------------------
 
+constexpr size_t kAlways = SIZE_MAX;
+
+// The bytes that a conditional node reads.
+struct GraphCondition {
+  const void* data;
+  size_t size;
+};
+
 struct GraphNode {
   orGraphNodeType type;
   int device;
@@ -26,6 +35,7 @@ struct GraphNode {
   std::vector<size_t> after;    // the numbers of the nodes that this one directly comes after
   std::shared_ptr<void> owned;  // the data of a copy or fill
   orEvent_t handle = nullptr;   // of `event`
+  size_t condition = kAlways;   // the number of the conditional node whose body has this node
 };
 
 // Its nodes change until it is `complete`: the capture has ended.

@@ -32,7 +32,8 @@ struct Capture {
 
 struct CapturePoint {
   std::shared_ptr<Capture> capture;
-  std::vector<size_t> after; // numbers of nodes
+  std::vector<size_t> after;  // numbers of nodes
+  size_t condition = kAlways; // as GraphNode::condition, of the nodes that follow
 };
 
 namespace {
@@ -73,12 +74,27 @@ CapturePoint* pointOf(const Stream& stream) {
   return failIfInvalidated(*stream.capture->capture) == orSuccess ? stream.capture.get() : nullptr;
 }
 
+orError_t refuse(Capture& capture, const char* what) {
+  if (const orError_t error = failIfInvalidated(capture); error != orSuccess) {
+    return error;
+  }
+  return invalidate(
+      capture, fail(orErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing: %s", what));
+}
+
 orError_t add(const Stream& stream, GraphNode&& node) {
   CapturePoint* const point = pointOf(stream);
   if (point == nullptr) {
     return orPeekAtLastError();
   }
   auto& nodes = point->capture->graph->nodes;
+  const bool isHost = node.type == orGraphNodeTypeHost || node.event || node.work.deferred;
+  if (point->condition != kAlways && isHost) {
+    return refuse(
+        *point->capture,
+        "the body of a conditional node takes kernels, copies and fills only. Make the call before it");
+  }
+  node.condition = point->condition;
   node.after = std::move(point->after);
   point->after = {nodes.size()};
   nodes.push_back(std::move(node));
@@ -87,9 +103,13 @@ orError_t add(const Stream& stream, GraphNode&& node) {
 
 // From now on a kernel on a thread of the host finds the turn of the stream `scheduled`, so it comes to the scheduler,
 // which refuses it.
-void beginOn(const StreamPtr& stream, const std::shared_ptr<Capture>& capture, std::vector<size_t> after) {
+void beginOn(
+    const StreamPtr& stream,
+    const std::shared_ptr<Capture>& capture,
+    std::vector<size_t> after,
+    size_t condition = kAlways) {
   capture->streams.push_back(stream);
-  stream->capture = std::make_shared<CapturePoint>(CapturePoint{capture, std::move(after)});
+  stream->capture = std::make_shared<CapturePoint>(CapturePoint{capture, std::move(after), condition});
   Locked locked;
   claim(stream);
   stream->capturing = true;
@@ -118,11 +138,12 @@ void end(const std::shared_ptr<Capture>& capture) {
   publishCount();
 }
 
-// Returns a stream of the capture whose last work the origin has not waited for; null if there is none.
-const Stream* findUnjoined(const Capture& capture) {
+// Returns a stream of the capture whose last work `joining` has not waited for; null if there is none. `condition`: only
+// streams in the body of this node are asked for; kAlways: all.
+const Stream* findUnjoined(const Capture& capture, const Stream& joining, size_t condition = kAlways) {
   const auto& nodes = capture.graph->nodes;
   std::vector<bool> joined(nodes.size());
-  for (const size_t last : capture.streams.front()->capture->after) {
+  for (const size_t last : joining.capture->after) {
     joined[last] = true;
   }
   for (size_t i = nodes.size(); i-- > 0;) { // a node comes after nodes with smaller numbers only
@@ -132,6 +153,9 @@ const Stream* findUnjoined(const Capture& capture) {
   }
   for (const StreamPtr& stream : capture.streams) {
     const auto& after = stream->capture->after;
+    if (condition != kAlways && stream->capture->condition != condition) {
+      continue;
+    }
     if (!std::all_of(after.begin(), after.end(), [&](size_t number) { return joined[number]; })) {
       return stream.get();
     }
@@ -163,7 +187,13 @@ orError_t waitForPoint(const StreamPtr& stream, const CapturePoint& point) {
       return fail(
           orErrorNotPermitted, "called inside a kernel that has the turn of the stream; call it after the kernel");
     }
-    beginOn(stream, point.capture, point.after);
+    size_t condition = point.condition; // of a body that has not ended
+    while (condition != kAlways && std::none_of(capture.streams.begin(), capture.streams.end(), [&](const auto& each) {
+             return each->capture->condition == condition;
+           })) {
+      condition = capture.graph->nodes[condition].condition;
+    }
+    beginOn(stream, point.capture, point.after, condition);
     return orSuccess;
   }
   if (stream->capture->capture != point.capture) {
@@ -187,14 +217,6 @@ orError_t waitForPoint(const StreamPtr& stream, const CapturePoint& point) {
 orError_t noteNode(int device, orStream_t stream, const Work& work, const Graph& graph, size_t number) {
   return work.kind != 0 && orIsObserved(orActivityNode) ? tellNode(device, stream, work.what, graph.number, number)
                                                         : orSuccess;
-}
-
-orError_t refuse(Capture& capture, const char* what) {
-  if (const orError_t error = failIfInvalidated(capture); error != orSuccess) {
-    return error;
-  }
-  return invalidate(
-      capture, fail(orErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing: %s", what));
 }
 
 } // namespace
@@ -233,6 +255,7 @@ orError_t addAll(const StreamPtr& stream, const std::shared_ptr<const Graph>& gr
     if (node.after.empty()) {
       node.after = point->after;
     }
+    node.condition = node.condition == kAlways ? point->condition : node.condition + first;
     own.nodes.push_back(std::move(node));
   }
   if (!isLast.empty()) {
@@ -402,6 +425,20 @@ orError_t onStream(const char* name, orStream_t stream, const void* result, Body
   });
 }
 
+orError_t mustCapture(const Stream& stream) {
+  return isCapturing(stream)
+             ? orSuccess
+             : fail(orErrorIllegalState, "the stream does not capture; begin with orStreamBeginCapture");
+}
+
+orError_t failUnjoined(const Stream& other) {
+  return fail(
+      orErrorStreamCaptureUnjoined,
+      "capturing stream has unjoined work: record an event on stream %p, and make the stream on which the capture "
+      "began wait for the event",
+      (void*)other.handle);
+}
+
 orStreamCaptureStatus statusOf(const Stream& stream) {
   if (!stream.capture) {
     return orStreamCaptureStatusNone;
@@ -464,12 +501,11 @@ orError_t orStreamEndCapture(orStream_t stream, orGraph_t* graph) {
           kCaptureModes[capture->mode]);
     }
     orError_t error = failIfInvalidated(*capture);
-    if (const Stream* const other = error == orSuccess ? findUnjoined(*capture) : nullptr) {
-      error = fail(
-          orErrorStreamCaptureUnjoined,
-          "capturing stream has unjoined work: record an event on stream %p, and make the stream on which the capture "
-          "began wait for the event",
-          (void*)other->handle);
+    if (error == orSuccess && found->capture->condition != kAlways) {
+      error = fail(orErrorIllegalState, "the stream is in the body of a conditional node; call orStreamEndConditional");
+    }
+    if (const Stream* const other = error == orSuccess ? findUnjoined(*capture, *found) : nullptr) {
+      error = failUnjoined(*other);
     }
     end(capture);
     if (error != orSuccess) {
@@ -480,6 +516,59 @@ orError_t orStreamEndCapture(orStream_t stream, orGraph_t* graph) {
     capture->graph->complete = true;
     *graph = capture->handle;
     capture->graph.reset(); // an event that was recorded in the capture keeps only the capture
+    return orSuccess;
+  });
+}
+
+orError_t orStreamBeginConditional(orStream_t stream, const void* condition, size_t size) {
+  return onStream(__func__, stream, condition, [&](const StreamPtr& found) -> orError_t {
+    if (const orError_t error = mustCapture(*found); error != orSuccess) {
+      return error;
+    }
+    auto read = std::make_shared<GraphCondition>(GraphCondition{condition, size});
+    const orHostFn_t isRunByReplays = [](void*) {}; // see runConditionally()
+    const auto visit = [](void* data, orOperandFn_t visit, void* context) {
+      const GraphCondition& condition = *static_cast<const GraphCondition*>(data);
+      const orOperand operand{condition.data, condition.size, 0, nullptr, nullptr, orAccessRead};
+      visit(&operand, context);
+    };
+    Work work{Engine::compute, isRunByReplays, read.get(), orActivityKernel};
+    work.what = orKernel{"if", visit, read.get()};
+    if (const orError_t error = capture(found, orGraphNodeTypeConditional, work, read); error != orSuccess) {
+      return error;
+    }
+    const std::lock_guard lock(graphLock);
+    if (CapturePoint* const point = pointOf(*found)) {
+      point->condition = point->after.front();
+      return orSuccess;
+    }
+    return orPeekAtLastError();
+  });
+}
+
+orError_t orStreamEndConditional(orStream_t stream) {
+  return onStream(__func__, stream, &stream, [&](const StreamPtr& found) -> orError_t {
+    if (const orError_t error = mustCapture(*found); error != orSuccess) {
+      return error;
+    }
+    const std::lock_guard lock(graphLock);
+    CapturePoint* const point = pointOf(*found);
+    if (point == nullptr) {
+      return orPeekAtLastError();
+    }
+    const size_t ended = point->condition;
+    if (ended == kAlways) {
+      return fail(orErrorIllegalState, "the stream is in no body; begin with orStreamBeginConditional");
+    }
+    Capture& capture = *point->capture;
+    if (const Stream* const other = findUnjoined(capture, *found, ended)) {
+      return invalidate(capture, failUnjoined(*other));
+    }
+    for (const StreamPtr& each : capture.streams) {
+      if (each->capture->condition == ended) {
+        each->capture->condition = capture.graph->nodes[ended].condition;
+      }
+    }
     return orSuccess;
   });
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -29,12 +30,21 @@ struct GraphLane {
   size_t last = 0;  // while lanes are made: the last node
 };
 
+// The work of a conditional node, or of a node in the body of one.
+struct ConditionalWork {
+  const GraphNode* node;
+  const std::atomic<bool>* condition; // null: the node always runs
+  std::atomic<bool>* isTrue;          // of a conditional node: whether its body runs
+};
+
 struct GraphExec {
   std::shared_ptr<const Graph> graph;
   std::vector<GraphLane> lanes{};
-  std::vector<size_t> laneOf{}; // for each node
-  bool waits = false;           // a node waits for work outside of the graph, or for another thread
-  Mark end{};                   // of the last launch; guarded by the scheduler's lock
+  std::vector<size_t> laneOf{};                // for each node
+  bool waits = false;                          // a node waits for work outside of the graph, or for another thread
+  std::vector<std::atomic<bool>> isTrue{};     // of the conditional nodes; for each node, or empty
+  std::vector<ConditionalWork> conditionals{}; // for each node, or empty
+  Mark end{};                                  // of the last launch; guarded by the scheduler's lock
 };
 using ExecPtr = std::shared_ptr<GraphExec>;
 
@@ -77,6 +87,35 @@ size_t chooseLane(GraphExec& exec, size_t number) {
   return exec.lanes.size() - 1;
 }
 
+bool isAnyByteSet(const GraphCondition& condition) {
+  const auto* const bytes = static_cast<const unsigned char*>(orGetKernelPointer(condition.data));
+  return std::any_of(bytes, bytes + condition.size, [](unsigned char byte) { return byte != 0; });
+}
+
+// An orHostFn_t.
+void runConditionally(void* data) {
+  const ConditionalWork& work = *static_cast<const ConditionalWork*>(data);
+  const bool runs = work.condition == nullptr || *work.condition;
+  if (work.node->type == orGraphNodeTypeConditional) {
+    *work.isTrue = runs && isAnyByteSet(*static_cast<const GraphCondition*>(work.node->work.data));
+  } else if (runs) {
+    work.node->work.fn(work.node->work.data);
+  }
+}
+
+void addConditionals(GraphExec& exec) {
+  const auto& nodes = exec.graph->nodes;
+  if (std::none_of(
+          nodes.begin(), nodes.end(), [](const GraphNode& each) { return each.type == orGraphNodeTypeConditional; })) {
+    return;
+  }
+  exec.isTrue = std::vector<std::atomic<bool>>(nodes.size());
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const size_t condition = nodes[i].condition;
+    exec.conditionals.push_back({&nodes[i], condition == kAlways ? nullptr : &exec.isTrue[condition], &exec.isTrue[i]});
+  }
+}
+
 ExecPtr instantiate(std::shared_ptr<const Graph> graph) {
   auto exec = std::make_shared<GraphExec>(GraphExec{std::move(graph)});
   for (size_t i = 0; i < exec->graph->nodes.size(); ++i) {
@@ -86,6 +125,7 @@ ExecPtr instantiate(std::shared_ptr<const Graph> graph) {
     const GraphNode& node = exec->graph->nodes[i];
     exec->waits = exec->waits || node.type == orGraphNodeTypeWaitEvent || node.work.deferred != nullptr;
   }
+  addConditionals(*exec);
   return exec;
 }
 
@@ -98,8 +138,13 @@ bool isWork(const GraphNode& node) {
   return node.work.fn != nullptr || node.work.deferred != nullptr;
 }
 
-Work workOf(const GraphNode& node, const StreamPtr& stream) {
+Work workOf(GraphExec& exec, size_t number, const StreamPtr& stream) {
+  const GraphNode& node = exec.graph->nodes[number];
   Work work = node.work;
+  if (!exec.conditionals.empty() && (node.type == orGraphNodeTypeConditional || node.condition != kAlways)) {
+    work.fn = &runConditionally;
+    work.data = &exec.conditionals[number];
+  }
   work.call = currentCall();
   work.launchedOn = stream.get();
   return work;
@@ -119,15 +164,15 @@ bool runAsOne(const StreamPtr& stream, const ExecPtr& exec) {
   }
   struct Replay {
     const StreamPtr& stream;
-    const GraphExec& exec;
+    GraphExec& exec;
   } replay{stream, *exec};
   const orHostFn_t run = [](void* data) {
-    const auto [stream, exec] = *static_cast<const Replay*>(data);
+    const auto& [stream, exec] = *static_cast<const Replay*>(data);
     for (size_t i = 0; i < exec.graph->nodes.size(); ++i) {
       const GraphNode& node = exec.graph->nodes[i];
       if (isWork(node)) {
         const bool isSameDevice = node.device == stream->device;
-        runWithin(isSameDevice ? stream : exec.lanes[exec.laneOf[i]].stream, workOf(node, stream));
+        runWithin(isSameDevice ? stream : exec.lanes[exec.laneOf[i]].stream, workOf(exec, i, stream));
       } else {
         recordNow(node.event, stream);
       }
@@ -140,9 +185,9 @@ bool runAsOne(const StreamPtr& stream, const ExecPtr& exec) {
 orError_t queueAll(const StreamPtr& stream, const ExecPtr& exec) {
   const auto& nodes = exec->graph->nodes;
   std::vector<Work> works;
-  for (const GraphNode& node : nodes) {
-    works.push_back(workOf(node, stream));
-    if (isWork(node)) {
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    works.push_back(workOf(*exec, i, stream));
+    if (isWork(nodes[i])) {
       prepare(works.back());
     }
   }

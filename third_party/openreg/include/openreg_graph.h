@@ -30,6 +30,8 @@
  *   - to wait for an event that was recorded outside of the capture (orErrorStreamCaptureIsolation) or in another
  *     capture (orErrorStreamCaptureMerge), and to make a default stream wait for an event of a capture
  *     (orErrorStreamCaptureImplicit)
+ *   - between orStreamBeginConditional and orStreamEndConditional, what is no kernel, copy or fill
+ *     (orErrorStreamCaptureUnsupported)
  *   - *unsafe calls*, which might wait for the device: see orStreamCaptureMode.
  *
  * Subscribers (openreg_activity.h) are not notified of calls that are captured. They are notified of each replay: of
@@ -109,6 +111,19 @@ OPENREG_EXPORT orError_t orEventRecordWithFlags(orEvent_t event, orStream_t stre
 #define orEventRecordDefault 0x0u
 #define orEventRecordExternal 0x1u
 
+/*
+ * Adds a conditional node. The nodes that are captured after it, until orStreamEndConditional, are its *body*: a replay
+ * that comes to the node reads the `size` bytes at `condition`, and skips the body if all of them are 0. So the kernels
+ * before the node decide. Conditional nodes can be nested. `condition` is memory of the device.
+ *
+ * Other streams that join the capture in the body belong to it. They must be joined again before its end
+ * (orErrorStreamCaptureUnjoined). Both calls return orErrorIllegalState if the stream does not capture, and
+ * orStreamEndConditional also if the stream is in no body. A capture cannot end in a body. As cudaGraphAddNode with
+ * cudaGraphNodeTypeConditional and cudaGraphCondTypeIf.
+ */
+OPENREG_EXPORT orError_t orStreamBeginConditional(orStream_t stream, const void* condition, size_t size);
+OPENREG_EXPORT orError_t orStreamEndConditional(orStream_t stream);
+
 /* A flag of orStreamWaitEvent. In a capture it adds a node: each replay waits for the event's last record before it. */
 #define orEventWaitExternal 0x1u
 
@@ -121,6 +136,7 @@ typedef enum orGraphNodeType {
   orGraphNodeTypeHost = 3,
   orGraphNodeTypeWaitEvent = 6,
   orGraphNodeTypeEventRecord = 7,
+  orGraphNodeTypeConditional = 13,
 } orGraphNodeType;
 
 typedef struct orGraphNode {

@@ -90,6 +90,8 @@ void add_graph(py::module_& module) {
           "get_currently_capturing_graph",
           wrap_pybind_function(&currently_capturing),
           py::return_value_policy::reference)
+      .def("begin_capture_to_if_node", wrap_pybind_function_no_gil(&DeviceGraph::begin_conditional))
+      .def("end_capture_to_conditional_node", wrap_pybind_function_no_gil(&DeviceGraph::end_conditional))
       .def("enable_debug_mode", wrap_pybind_function(&DeviceGraph::enable_debug_mode))
       .def("debug_dump", wrap_pybind_function_no_gil(&DeviceGraph::debug_dump), py::arg("debug_path"))
       .def("raw_cuda_graph", wrap_pybind_function(&raw_graph))
