@@ -84,6 +84,23 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+def test_the_words_and_the_page_name_the_pools_of_graphs(tmp_path: Path) -> None:
+    first, second = SNAPSHOT["segments"]
+    graph = {**second, "segment_pool_id": (3, 0), "active_size": 500_000}
+    other = {**second, "address": 40_000_000, "segment_pool_id": (0, 2)}
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps({**SNAPSHOT, "segments": [{**first, "segment_pool_id": (0, 0)}, graph, other]}))
+    lines = run_command(path).stdout.splitlines()
+    rest = "are in use, and no other tensor gets the rest until the pool is gone."
+    assert lines[2:4] == [
+        f"  The pool (0, 2) has 1 segment of 2.0 MB: 0 B {rest}",
+        f"  The pool (3, 0) of graphs has 1 segment of 2.0 MB: 500.0 KB {rest}",
+    ]
+    page = command.page(command.load(path))
+    assert "2.0 MB of stream 0, the pool (3, 0) of graphs, 500.0 KB in use" in page
+    assert "<p>10.0 MB of stream 0, 6.0 MB in use, 4.0 MB in holes</p>" in page
+
+
 def run_command(*arguments: str | Path) -> Done:
     return programs.run(sys.executable, "-m", "torch_openreg", "memory", *arguments)
 

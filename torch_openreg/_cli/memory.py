@@ -193,6 +193,25 @@ def holes(segment: dict[str, Any]) -> list[int]:
     return free if len(free) < len(segment["blocks"]) else []
 
 
+def pool_of(segment: dict[str, Any]) -> str:
+    """The pool of a graph or of a ``MemPool`` to which the segment belongs; "" if it belongs to none."""
+    pool = tuple(segment.get("segment_pool_id", (0, 0)))
+    return "" if pool == (0, 0) else f"the pool {pool}{' of graphs' if pool[0] else ''}"
+
+
+def describe_pools(device: Device) -> list[str]:
+    pools: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for segment in device.segments:
+        pools[pool_of(segment)].append(segment)
+    return [
+        f"T{name[1:]} has {plural(len(segments), 'segment')} of {size(sum(each['total_size'] for each in segments))}: "
+        f"{size(sum(each['active_size'] for each in segments))} are in use, and no other tensor gets the rest until the "
+        "pool is gone."
+        for name, segments in sorted(pools.items())
+        if name
+    ]
+
+
 def describe(device: Device) -> list[str]:
     """The device's memory in sentences."""
     reserved = sum(segment["total_size"] for segment in device.segments)
@@ -203,7 +222,8 @@ def describe(device: Device) -> list[str]:
         f"At the end the allocator holds {plural(len(device.segments), 'segment')} of {size(reserved)}: {size(used)} "
         f"are in use, {size(empty)} are in segments that nothing uses, which empty_cache() gives back, and "
         f"{size(sum(free))} are fragmented: {plural(len(free), 'hole')} in segments in use, the largest of "
-        f"{size(max(free, default=0))}."
+        f"{size(max(free, default=0))}.",
+        *describe_pools(device),
     ]
     if not device.history:
         return [*lines, "There is no history: call torch.openreg.memory._record_memory_history() before the program."]
@@ -268,8 +288,15 @@ def _segments(device: Device) -> str:
             )
             at += block["size"]
         free = sum(holes(segment))
-        words = f"{size(total)} of stream {segment['stream']}, {size(segment['active_size'])} in use" + (
-            f", {size(free)} in holes" if free else ""
+        words = ", ".join(
+            part
+            for part in (
+                f"{size(total)} of stream {segment['stream']}",
+                pool_of(segment),
+                f"{size(segment['active_size'])} in use",
+                f"{size(free)} in holes" if free else "",
+            )
+            if part
         )
         bars.append(
             f'<p>{escape(words)}</p><svg class="bar" viewBox="0 0 1000 18" preserveAspectRatio="none" role="img" '
