@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -465,3 +466,23 @@ def test_a_graph_is_written_to_a_file(tmp_path: Path) -> None:
     graph.debug_dump(str(tmp_path / "graph.dot"))
     text = (tmp_path / "graph.dot").read_text()
     assert "aten::add_" in text and "n0 -> n1" in text
+
+
+# ---- What tools see --------------------------------------------------------------------------------------------------
+
+
+def test_a_profile_shows_the_kernels_of_a_replay_under_one_launch_and_no_allocation(tmp_path: Path) -> None:
+    x = vector(1, 2)
+    graph = captured(lambda: (x * 2).exp() + 1)
+    torch.accelerator.synchronize()
+    before = openreg.memory_stats()
+    with torch.profiler.profile() as profile:
+        graph.replay()
+        torch.accelerator.synchronize()
+    after = openreg.memory_stats()
+    profile.export_chrome_trace(str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    (launch,) = (each["args"]["correlation"] for each in events if each["name"] == "orGraphLaunch")
+    kernels = {each["name"]: each["args"]["correlation"] for each in events if each.get("cat") == "kernel"}
+    assert kernels == dict.fromkeys(("openreg::mul.Tensor", "openreg::exp", "openreg::add.Tensor"), launch)
+    assert [name for name in before if "allocated" in name and before[name] != after[name]] == []
