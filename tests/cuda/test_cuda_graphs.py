@@ -126,10 +126,10 @@ def test_what_a_capture_refuses_and_what_works_afterwards(succeeds: Callable[...
 def test_calls_in_the_wrong_order_raise_cudas_errors(succeeds: Callable[..., None]) -> None:
     succeeds(
         """
-        # Since 2.15, PyTorch's replay() instantiates first.
+        # Since 2.14, PyTorch's replay() instantiates first.
         REPLAYED_TOO_EARLY = (
             r"capture_end\\(\\) must have been called before calling instantiate"
-            if torch.__version__ >= "2.15"
+            if torch.__version__ >= "2.14"
             else "Called CUDAGraph::replay without a preceding successful capture."
         )
         x = torch.ones(2, device="cuda")

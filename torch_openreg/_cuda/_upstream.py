@@ -101,7 +101,7 @@ AT_START = (
         "the CPU's kernels: they need a storage of the device's class, and graph trees make plain ones with this function",
         wraps=True,
     ),
-    # Since 2.15 CUDAGraph.debug_dump() calls it.
+    # Since 2.14 CUDAGraph.debug_dump() calls it.
     _row("torch.cuda.graphs", "_dump_graph_dot", "_graphs:dump_graph_dot", _ADDRESS),
     _row("torch:UntypedStorage", "__new__", "_storage:new", _STORAGE),
     _row("torch:UntypedStorage", "resize_", "_storage:_resize_", _STORAGE),

@@ -76,7 +76,7 @@ void add_graph(py::module_& module) {
           py::arg("pool") = py::none(),
           py::arg("capture_error_mode") = "global")
       .def("capture_end", wrap_pybind_function_no_gil(&DeviceGraph::capture_end))
-      // Since 2.15 PyTorch's class in Python ends a capture with these, and instantiates the graph itself.
+      // Since 2.14 PyTorch's class in Python ends a capture with these, and instantiates the graph itself.
       .def("capture_end_pre", wrap_pybind_function_no_gil(&DeviceGraph::capture_end_pre))
       .def("capture_end_post", wrap_pybind_function_no_gil(&DeviceGraph::capture_end_post))
       .def_property_readonly("_has_graph_exec", [](const DeviceGraph& graph) { return graph.exec() != nullptr; })
