@@ -365,6 +365,7 @@ def gradient(compute: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -
 
 INDICES, BAGS = torch.tensor([0, 1, 1, 0, 1]).to(DEVICE_0), torch.tensor([0, 2, 5]).to(DEVICE_0)
 REPEATS = torch.tensor([0, 1, 2, 3]).to(DEVICE_0)
+MASK, ZEROS = torch.tensor([False, True]), torch.zeros(2, dtype=torch.int32, device=DEVICE_0)
 LEGIT = torch.ops.aten._native_batch_norm_legit
 CAPTURED: dict[str, Callable[[torch.Tensor], object]] = {
     "flip": lambda x: x.flip(0),
@@ -397,6 +398,14 @@ CAPTURED: dict[str, Callable[[torch.Tensor], object]] = {
     "batch_norm, no statistics": lambda x: LEGIT.no_stats(x, None, None, True, 0.1, 1e-5),
     "repeat_interleave": lambda x: x.repeat_interleave(REPEATS, 1, output_size=6),
     "fill through a mask": lambda x: x.clone().index_put_((x > 3,), torch.tensor(0.5)),
+    "mask of the CPU": lambda x: x[MASK, 1:],
+    "put through a mask of the CPU": lambda x: x.clone().index_put_((MASK,), x[1:] * 2, accumulate=True),
+    "fill with a number of the CPU": lambda x: x.clone().index_fill_(1, INDICES[:1], torch.tensor(0.5)),
+    "multi_margin_loss, gradient": lambda x: gradient(lambda x: F.multi_margin_loss(x, INDICES[:2]), x),
+    "multilabel_margin_loss, gradient": lambda x: gradient(lambda x: F.multilabel_margin_loss(x, x.long() % 4), x),
+    "fake quantization": lambda x: torch.fake_quantize_per_tensor_affine(x, 0.3, 0, 0, 255),
+    "fake quantization of channels": lambda x: torch.fake_quantize_per_channel_affine(x, x[:, 0] / 9, ZEROS, 0, 0, 9),
+    "masked softmax": lambda x: torch._masked_softmax(x, x % 2 > 0, 1),
     "another shape": lambda x: torch.add(x, 1, out=torch.empty(3, device=x.device)),
 }
 
