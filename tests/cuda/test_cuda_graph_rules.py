@@ -340,3 +340,67 @@ def test_what_a_gpu_waits_for_is_refused_in_a_capture_and_nothing_else(run_pytho
             wrong.append(f"{statement}: a GPU {'waits' if waits else 'does not wait'}, and here {answer}")
     assert not wrong, "\n".join(wrong)
     assert used == {*REFUSED_WITHOUT_A_WAIT, *CAPTURED_WITH_A_WAIT}
+
+
+OF_THE_DATABASE = """
+import itertools, json, warnings
+import torch
+from torch.testing._internal import common_methods_invocations as database
+from torch.utils import _pytree as pytree
+warnings.simplefilter("ignore")
+database.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)  # a capture refuses a seed
+
+def copies(value):
+    return pytree.tree_map_only(torch.Tensor, lambda each: each.detach().clone(), value)
+
+def bits(value):
+    tensors = [each for each in pytree.tree_leaves(value) if isinstance(each, torch.Tensor)]
+    return [each.cpu().contiguous().view(-1).view(torch.uint8).tolist() for each in tensors if each.numel()]
+
+def ask(op, sample):
+    operands, others = (copies((sample.input, sample.args, sample.kwargs)) for _ in range(2))
+    try:
+        torch.manual_seed(1)
+        expected = bits(op(operands[0], *operands[1], **operands[2]))
+    except Exception:
+        return "not asked"
+    torch.manual_seed(1)
+    graph, error = torch.cuda.CUDAGraph(), None
+    with torch.cuda.stream(torch.cuda.Stream()):
+        graph.capture_begin()
+        try:
+            result = op(others[0], *others[1], **others[2])
+        except Exception as raised:
+            error = str(raised)
+        try:
+            graph.capture_end()
+        except Exception as raised:
+            error = error or str(raised)
+    if error:
+        return "refused" if "operation not permitted" in error and "yet" not in error else error
+    graph.replay()
+    torch.cuda.synchronize()
+    return "captured" if bits(result) == expected else "other numbers"
+
+answers = {}
+for op in database.op_db:
+    dtypes = [each for each in (torch.float32, torch.int64, torch.complex64, torch.bool) if each in op.dtypes]
+    for sample in itertools.islice(op.sample_inputs("cuda", dtypes[0]) if dtypes else (), 3):
+        answers.setdefault(ask(op, sample), set()).add(op.name)
+print(json.dumps({answer: sorted(names) for answer, names in answers.items()}))
+"""
+# Their results hold what the memory held.
+UNINITIALIZED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
+# CUDA has no kernel of these, except of sparse.sampled_addmm.
+NOT_CAPTURED = {"histogramdd", "sparse.mm", "sparse.sampled_addmm"}
+
+
+@pytest.mark.slow
+def test_each_operator_is_captured_or_refused_as_on_cuda_and_replayed_with_the_bits_of_eager(run_python: Run) -> None:
+    answers = json.loads(run_python(OF_THE_DATABASE, TORCH_OPENREG_AS="cuda", status=0).stdout)
+    captured, refused, numbers = (set(answers.pop(each)) for each in ("captured", "refused", "other numbers"))
+    answers.pop("not asked", None)
+    assert {name for names in answers.values() for name in names} <= NOT_CAPTURED, answers
+    assert all(SPARSE in answer for answer in answers)
+    assert numbers <= UNINITIALIZED
+    assert len(captured) > 500 and refused >= {"nonzero", "masked_select", "unique", "nn.functional.ctc_loss", "svd"}
