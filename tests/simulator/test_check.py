@@ -447,7 +447,8 @@ def test_a_finding_is_tried_again_before_all_other_runs(monkeypatch: pytest.Monk
     session.run()
     assert [finding.sure for finding in session.findings.values()] == ["always (2 of 2 runs)"]
     late = {"OPENREG_EXECUTION": "late"}
-    assert runner.all[:6] == [{}, {}, {}, late, late, {"OPENREG_EXECUTION": "random:1"}]
+    poison = {"OPENREG_POISON": "1"}
+    assert runner.all[:7] == [{}, {}, {}, poison, late, late, {"OPENREG_EXECUTION": "random:1"}]
 
 
 def test_a_server_starts_the_ranks_of_a_program(tmp_path: Path) -> None:
