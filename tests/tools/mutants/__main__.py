@@ -212,6 +212,9 @@ def page(results: dict[str, dict[str, Any]]) -> str:
     lost = [m for m in by_kit if results[m.name]["result"] == "not offered"]
     survivors = [m for m in tried if m not in caught]
     share = 100 * len(by_kit) / max(len(tried), 1)
+    no_defect = [m for m in survivors if (table.why_it_survives(m.name) or "").startswith("equivalent")]
+    asked = [m for m in tried if m.kind != "environment" and m not in no_defect]
+    found_of_asked = [m for m in asked if m in by_kit]
     lines = [
         "# Mutants",
         "",
@@ -223,6 +226,11 @@ def page(results: dict[str, dict[str, Any]]) -> str:
         "",
         f"{len(tried)} of {len(table.mutants())} mutants were tried. The kit catches {len(by_kit)} ({share:.0f} %). "
         f"This backend's own tests catch {len(by_tests)} more, and {len(survivors)} survive: nothing catches them.",
+        "",
+        f"{len(tried) - len(asked) - len(no_defect)} mutants ignore an environment variable of this backend, and the "
+        f"kit for all backends sets none of these variables. {len(no_defect)} survivors are no defects: they do what "
+        f"the backend does. Of the other {len(asked)} mutants the kit catches {len(found_of_asked)} "
+        f"({100 * len(found_of_asked) / max(len(asked), 1):.0f} %).",
         "",
         f"{len(lost)} of the mutants that the kit catches are marked *not offered any more*: a check passes on the "
         "device, and says of the mutant that it does not offer an ability. Only a run with `--baseline` counts such a "
