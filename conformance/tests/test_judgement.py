@@ -8,16 +8,17 @@ import re
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from test_kit import record
-from torch_conformance import abilities, page, report
+from torch_conformance import abilities, kit, page, report
 from torch_conformance.__main__ import main
 from torch_conformance.forms import forms
-from torch_conformance.kit import accepted, pending, raises, refused, same
+from torch_conformance.kit import accepted, pending, raises, refused, same, wording
 from torch_conformance.registry import Check, NotOffered, all_checks, device_side, missing_operator
 from torch_conformance.runner import WorkerDied, ask_once
 from torch_conformance.worker import run_check
@@ -155,11 +156,17 @@ def test_other_words_are_noted_unless_they_count(outcome: Outcome, monkeypatch: 
     kind = refuses(IndexError("the device is wrong"))
     assert outcome(words)["detail"] == "wording: the message does not say 'device': expected an npu tensor"
     assert outcome(kind)["detail"] == "wording: raises IndexError, not RuntimeError: the device is wrong"
-    assert [outcome(body)["result"] for body in (words, kind)] == ["noted"] * 2
+    in_python = refuses(AssertionError("device"))
+    assert outcome(in_python)["detail"] == "wording: raises AssertionError, not RuntimeError: device"
+
+    def shown(device: str) -> None:
+        wording("repr() is Tensor()")
+
+    assert [outcome(body)["result"] for body in (words, kind, in_python, shown)] == ["noted"] * 4
     assert outcome(refuses(OSError("device")))["result"] == "failed"
     assert outcome(refuses(NotOffered("no device module")))["result"] == "not offered"
     monkeypatch.setattr("torch_conformance.kit.strict_messages", True)
-    assert [outcome(body)["result"] for body in (words, kind)] == ["failed"] * 2
+    assert [outcome(body)["result"] for body in (words, kind, in_python, shown)] == ["failed"] * 4
 
 
 def test_only_a_wrong_value_of_a_mix_that_cuda_accepts_is_a_failure(outcome: Outcome) -> None:
@@ -167,6 +174,8 @@ def test_only_a_wrong_value_of_a_mix_that_cuda_accepts_is_a_failure(outcome: Out
     assert outcome(lambda device: accepted(lambda: torch.ones(2), torch.zeros(2)))["result"] == "failed"
     found = outcome(lambda device: accepted(raising(RuntimeError("no scalars")), torch.ones(2)))
     assert found["result"] == "noted" and str(found["detail"]).endswith("raises RuntimeError: no scalars")
+    found = outcome(lambda device: accepted(raising(AssertionError("no mixed math")), torch.ones(2)))
+    assert found["result"] == "noted" and str(found["detail"]).endswith("raises AssertionError: no mixed math")
     assert outcome(lambda device: refused(lambda: None))["result"] == "failed"
     assert outcome(lambda device: None)["result"] == "passed"  # notes are those of one check
 
@@ -231,6 +240,32 @@ def python(code: str, *folders: Path) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "RuntimeError(\"Could not run 'aten::mm.out'\" + 3000 * '.')",
+        "NotImplementedError(\"The operator 'aten::mm.out' is not implemented for npu\")",
+    ],
+)
+def test_an_operator_that_another_process_or_thread_lacks_is_told_by_its_name(error: str) -> None:
+    code = f"raise {error}"
+    with pytest.raises(
+        NotImplementedError, match=r"^Could not run 'aten::mm.out' in a process that the check has start"
+    ):
+        kit.start_python(code)
+    with pytest.raises(NotImplementedError) as found:
+        kit.in_threads(lambda: 1, lambda: kit.python(code))
+    assert missing_operator(found.value) == "aten::mm.out"
+
+
+def test_calls_in_threads_run_at_once_and_the_first_error_is_raised() -> None:
+    barrier, caller = threading.Barrier(2), threading.get_ident()
+    first, second = kit.in_threads(*[lambda: barrier.wait(30) >= 0 and threading.get_ident()] * 2)
+    assert caller != first != second != caller
+    with pytest.raises(ZeroDivisionError):
+        kit.in_threads(lambda: 1, lambda: 1 // 0, lambda: [][0])
 
 
 def test_a_backend_without_autoload_is_imported_in_all_processes(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ import pytest
 import torch
 from torch.testing._internal.opinfo.core import ErrorInput, SampleInput
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch_conformance import alerts, mixes, page, report, sweep
+from torch_conformance import alerts, mixes, page, report, sweep, worker
 from torch_conformance.__main__ import levels_of, main, parser, select
 from torch_conformance.databases import suite
 from torch_conformance.kit import busy, lost
@@ -505,6 +505,15 @@ def test_a_device_that_does_not_exist_is_told_apart_from_a_bad_one(capsys: pytes
         assert main(["--device", device, *options]) == 1
         last = capsys.readouterr().out.splitlines()[-1]
         assert last.startswith(f"There is no device of the type {device!r} in this environment: {sentence}"), last
+
+
+def test_a_device_without_ordinary_tensors_is_told_apart_from_one_that_does_not_exist(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refusal = RuntimeError("only tensors of 4096 elements\nSee the manual")
+    monkeypatch.setattr(torch, "empty", lambda *size, device: (_ for _ in ()).throw(refusal))
+    reason = "RuntimeError: only tensors of 4096 elements"
+    assert worker.why_missing("cpu") == f"A tensor without elements cannot be made on the device 'cpu': {reason}"
 
 
 def backend(folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> None:

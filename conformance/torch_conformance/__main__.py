@@ -231,7 +231,7 @@ def main(arguments: list[str] | None = None) -> int:
     _import_checks()
     if not options.device and not options.list:
         parser().error("--device TYPE is needed, such as --device npu")
-    settings = {"device": options.device, "strict_messages": options.strict_messages}
+    settings = {"device": options.device, "strict_messages": options.strict_messages, "timeout": options.timeout}
     header = {"device": options.device, "kit": report.VERSION, "torch": report.torch_version()}
     try:
         names = select(options, settings)
@@ -265,8 +265,7 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if waiting:
-            worker, missing = start_and_ask(settings, {"find": options.device})
-            last = missing and f"There is no device of the type {options.device!r} in this environment: {missing}"
+            worker, last = start_and_ask(settings, {"find": options.device})
             checks = [{"name": name} for name in waiting]
             run(checks, settings, on_result, jobs=options.jobs, timeout=options.timeout, first=worker)
     except WorkerDied as died:

@@ -11,9 +11,11 @@ import re
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import torch
@@ -30,6 +32,7 @@ __all__ = [
     "device_count",
     "device_module",
     "equal",
+    "in_threads",
     "interfaces",
     "note",
     "out_is_resized",
@@ -40,6 +43,7 @@ __all__ = [
     "same",
     "start_python",
     "usable",
+    "wording",
 ]
 
 # By default, CUDA's convolutions and recurrent layers compute float32 in TF32, which has three decimal digits. The kit
@@ -52,8 +56,8 @@ with warnings.catch_warnings():
 
 # With True, the message of an error must have PyTorch's words, and the error PyTorch's type: --strict-messages.
 strict_messages = False
-# Errors of these types say that a call is wrong. CUDA raises RuntimeError in most cases.
-_REFUSALS = (RuntimeError, TypeError, ValueError, IndexError)
+# Errors of these types say that a call is wrong. CUDA raises RuntimeError in most cases. Backends in Python use assert.
+_REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, AssertionError)
 
 
 def _on_the_cpu(tensor: torch.Tensor) -> torch.Tensor:
@@ -83,6 +87,13 @@ def equal(actual: Any, expected: Any) -> None:
     assert actual == expected, f"{actual!r} is not {expected!r}"
 
 
+def wording(problem: str) -> None:
+    """Notes that something has other words than PyTorch's. With `strict_messages`, raises AssertionError."""
+    if strict_messages:
+        raise AssertionError(problem)
+    note(f"wording: {problem}".splitlines()[0])
+
+
 @contextlib.contextmanager
 def raises(kind: type[BaseException] | tuple[type[BaseException], ...], pattern: str = "") -> Iterator[None]:
     """Raises AssertionError unless the block raises ``kind`` with a message in which ``pattern`` is found.
@@ -107,9 +118,9 @@ def raises(kind: type[BaseException] | tuple[type[BaseException], ...], pattern:
             problem = f"the message does not say {pattern!r}: {error}"
         if not problem:
             return
-        if strict_messages or RuntimeError not in kinds or not isinstance(error, _REFUSALS):
+        if RuntimeError not in kinds or not isinstance(error, _REFUSALS):
             raise AssertionError(problem) from error
-        note(f"wording: {problem}".splitlines()[0])
+        wording(problem)
     else:
         raise AssertionError(f"does not raise {wanted}")
 
@@ -252,19 +263,45 @@ def capture(
 def start_python(code: str, **environment: str | None) -> subprocess.CompletedProcess[str]:
     """Runs ``code`` in a new Python process, with these environment variables (None removes a variable).
 
-    Returns its exit status and output. Has no time limit: a check that waits for a process that hangs is hung.
+    Returns its exit status and output. Raises NotImplementedError if the process prints that the device has no kernel
+    for an operator. Has no time limit: a check that waits for a process that hangs is hung.
     """
     env = {**os.environ, **{name: value for name, value in environment.items() if value is not None}}
     for name, value in environment.items():
         if value is None:
             env.pop(name, None)
-    return subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         env=env,
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
     )
+    says_so = re.search("^NotImplementedError", result.stderr, re.MULTILINE)
+    if operator := missing_operator((NotImplementedError if says_so else RuntimeError)(result.stderr)):
+        raise NotImplementedError(f"Could not run '{operator}' in a process that the check has started")
+    return result
+
+
+def in_threads(*calls: Callable[[], Any]) -> list[Any]:
+    """What the calls return. Each has a thread of its own, and all run at once.
+
+    If calls raise, raises the error of the first of them, when all have ended.
+    """
+    futures: list[Future[Any]] = [Future() for _ in calls]
+
+    def work(future: Future[Any], call: Callable[[], Any]) -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threads = [threading.Thread(target=work, args=pair) for pair in zip(futures, calls, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [future.result() for future in futures]
 
 
 def python(code: str, **environment: str | None) -> str:

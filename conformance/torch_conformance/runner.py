@@ -113,7 +113,7 @@ def start_and_ask(
     """A new worker, and its answer to one request. Raises WorkerDied if the worker gives none."""
     worker = Worker(settings, command, **environment)
     try:
-        return worker, worker.ask(request, 300)
+        return worker, worker.ask(request, max(300, settings.get("timeout", 0)))
     except BaseException:
         worker.stop()
         raise

@@ -135,15 +135,17 @@ def run_and_look(name: str, device: str) -> dict[str, Any]:
 
 
 def why_missing(device: str) -> str:
-    """Why PyTorch has no device of this type, or the empty string."""
+    """Why no check can pass on a device of this type, or the empty string."""
     import torch
 
+    problem = f"There is no device of the type {device!r} in this environment"
     try:
         if torch.device(device).type != device:
-            return f"PyTorch reads {device!r} as the type {torch.device(device).type!r}."
+            return f"{problem}: PyTorch reads {device!r} as the type {torch.device(device).type!r}."
+        problem = f"A tensor without elements cannot be made on the device {device!r}"
         torch.empty(0, device=device)
     except Exception as error:
-        return _message(error).splitlines()[0]
+        return f"{problem}: {_message(error).splitlines()[0]}"
     return ""
 
 

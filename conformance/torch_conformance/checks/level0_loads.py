@@ -4,7 +4,7 @@
 # that it needs besides torch.
 import torch
 
-from ..kit import NotOffered, device_count, device_module, equal, note, python, raises, start_python, usable
+from ..kit import NotOffered, device_count, device_module, equal, in_threads, note, python, raises, start_python, usable
 from ..registry import Topic
 
 autoload = Topic(
@@ -367,18 +367,13 @@ def set_device_index_rejects_what_does_not_exist(device):
 )
 def every_thread_has_its_own_current_device(device):
     """A device that is set in one thread is not the current device of another thread."""
-    import threading
-
-    module, found = device_module(device), []
+    module = device_module(device)
 
     def work():
         module.set_device(1)
-        found.append(module.current_device())
+        return module.current_device()
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    equal((found, module.current_device()), ([1], 0))
+    equal((in_threads(work), module.current_device()), ([1], 0))
 
 
 @names.check("two_devices", "storage")

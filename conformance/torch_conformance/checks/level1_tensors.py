@@ -2,7 +2,7 @@
 
 import torch
 
-from ..kit import NotOffered, accepted, equal, raises, same, usable
+from ..kit import NotOffered, accepted, equal, raises, same, usable, wording
 from ..registry import Topic
 
 factories = Topic(
@@ -483,7 +483,9 @@ def every_kind_of_value_prints(device):
     """repr() works for bools, integers, nan and inf, for large tensors, and for tensors without elements."""
     for x in (torch.tensor([True, False]), torch.arange(3), torch.zeros(2000), torch.empty(0),
               torch.tensor([float("nan"), float("inf"), -1.0])):  # fmt: skip
-        assert repr(x.to(device)).startswith("tensor("), repr(x.to(device))
+        shown = repr(x.to(device))
+        if not shown.startswith("tensor("):
+            wording(f"repr() is {shown}")
 
 
 @prints.check()

@@ -2,7 +2,7 @@
 
 import torch
 
-from ..kit import NotOffered, busy, device_module, equal, raises, same, usable
+from ..kit import NotOffered, busy, device_module, equal, in_threads, raises, same, usable
 from ..registry import Topic
 
 autograd = Topic(
@@ -102,21 +102,15 @@ def an_error_in_backward_arrives(device):
 @autograd.check()
 def backward_in_several_threads(device):
     """Four threads that run forward and backward at once each get the right gradient."""
-    import threading
-
-    found = []
 
     def work(n):
         x = torch.full((50, 50), 1.0).to(device).requires_grad_()
         for _ in range(3):
             y = ((x @ x) * n).sum()
         y.backward()
-        found.append((n, x.grad[0, 0].item()))
+        return x.grad[0, 0].item()
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
-    equal(sorted(found), [(n, 100.0 * n) for n in range(4)])
+    equal(in_threads(*[lambda n=n: work(n) for n in range(4)]), [100.0 * n for n in range(4)])
 
 
 @autograd.check("two_devices", "storage")

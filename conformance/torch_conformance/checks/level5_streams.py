@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from ..kit import NotOffered, busy, capture, device_module, equal, pending, raises, same, usable
+from ..kit import NotOffered, busy, capture, device_module, equal, in_threads, pending, raises, same, usable
 from ..registry import Topic
 
 ordering = Topic(
@@ -372,18 +372,10 @@ def every_device_has_its_current_stream(device):
 @current.check()
 def every_thread_has_its_current_stream(device):
     """A stream that is set in one thread is not the current stream of another thread."""
-    import threading
-
-    stream, found = torch.Stream(device=device), []
-
-    def work():
-        found.append(torch.accelerator.current_stream(device))
-
+    stream = torch.Stream(device=device)
     with stream:
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-    assert found[0] != stream
+        (found,) = in_threads(lambda: torch.accelerator.current_stream(device))
+    assert found != stream
 
 
 @current.check("module")

@@ -2,7 +2,7 @@
 
 import torch
 
-from ..kit import NotOffered, device_count, device_module, equal, python
+from ..kit import NotOffered, device_count, device_module, equal, in_threads, python
 from ..registry import Topic
 
 forks = Topic(
@@ -201,8 +201,6 @@ def a_spawned_child_has_the_device(device):
 @spawns.check()
 def two_processes_use_it_at_once(device):
     """Two processes compute on the device at the same time."""
-    import threading
-
     code = f"""
     import torch
     x = torch.ones(200, 200, device={device!r})
@@ -210,11 +208,7 @@ def two_processes_use_it_at_once(device):
         x = (x @ x) / 200
     print(x.sum().item())
     """
-    found = []
-    threads = [threading.Thread(target=lambda: found.append(python(code))) for _ in range(2)]
-    [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
-    equal(found, ["40000.0\n"] * 2)
+    equal(in_threads(*[lambda: python(code)] * 2), ["40000.0\n"] * 2)
 
 
 groups = Topic(
