@@ -260,6 +260,16 @@ def test_an_operator_that_another_process_or_thread_lacks_is_told_by_its_name(er
     assert missing_operator(found.value) == "aten::mm.out"
 
 
+def test_only_the_end_of_a_process_must_be_silent() -> None:
+    kit.ends_silently("import sys; sys.stderr.write('compiling a kernel')")
+    with pytest.raises(AssertionError, match=re.escape("(0, 'a leak') is not (0, '')")):
+        kit.ends_silently("import atexit, sys; atexit.register(sys.stderr.write, 'a leak')")
+    with pytest.raises(AssertionError, match=re.escape("(3, '') is not (0, '')")):
+        kit.ends_silently("import atexit, os; atexit.register(os._exit, 3)")
+    with pytest.raises(AssertionError, match="ZeroDivisionError"):
+        kit.ends_silently("1 / 0")
+
+
 def test_calls_in_threads_run_at_once_and_the_first_error_is_raised() -> None:
     barrier, caller = threading.Barrier(2), threading.get_ident()
     first, second = kit.in_threads(*[lambda: barrier.wait(30) >= 0 and threading.get_ident()] * 2)

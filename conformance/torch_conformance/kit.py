@@ -31,6 +31,7 @@ __all__ = [
     "busy",
     "device_count",
     "device_module",
+    "ends_silently",
     "equal",
     "in_threads",
     "interfaces",
@@ -281,6 +282,17 @@ def start_python(code: str, **environment: str | None) -> subprocess.CompletedPr
     if operator := missing_operator((NotImplementedError if says_so else RuntimeError)(result.stderr)):
         raise NotImplementedError(f"Could not run '{operator}' in a process that the check has started")
     return result
+
+
+def ends_silently(code: str) -> None:
+    """Raises AssertionError unless a new process that runs ``code`` has the exit status 0, and its end is silent.
+
+    Its end is silent if it writes nothing to stderr after ``code``. While ``code`` runs, the device may write, for
+    example that it compiles a kernel.
+    """
+    mark = "the end of the code\n"
+    result = start_python(f"{textwrap.dedent(code)}\nimport sys; sys.stderr.write({mark!r})")
+    equal((result.returncode, result.stderr.rpartition(mark)[2]), (0, ""))
 
 
 def in_threads(*calls: Callable[[], Any]) -> list[Any]:
