@@ -51,6 +51,7 @@ def raising(error: Exception) -> Callable[..., object]:
     ("error", "operator", "inside"),
     [
         (RuntimeError("Could not run 'aten::mm.out'\nwith arguments"), "aten::mm.out", "needs operator"),
+        (RuntimeError(repr("Could not run 'aten::mm.out' \"")), "aten::mm.out", "needs operator"),
         (NotImplementedError("The operator 'aten::mm' is not implemented for npu"), "aten::mm", "needs operator"),
         (NotImplementedError("no kernel for aten.mm.default"), "aten::mm", "needs operator"),
         (RuntimeError("expected aten::mm to have two operands"), "", "passed"),

@@ -67,8 +67,9 @@ def note(text: str) -> None:
 _ABSENT = re.compile(
     r"Could not run '|not implemented for|not currently implemented|is not supported on|Unsupported dtype"
 )
-# PyTorch's error for an operator without a kernel. The operators that checks define are in namespaces of their own.
-_COULD_NOT_RUN = re.compile(r"Could not run '((?!conformance)\w+::[\w.]+)'")
+# PyTorch's error for an operator without a kernel, or its repr(), which may have a backslash before each quote. The
+# operators that checks define are in namespaces of their own.
+_COULD_NOT_RUN = re.compile(r"Could not run \\?'((?!conformance)\w+::[\w.]+)\\?'")
 # An operator in the message of a NotImplementedError: aten::add.out, or aten.add.out as Python prints it.
 _OPERATOR = re.compile(r"\b(aten|prims)(?:::|\.)(\w+(?:\.\w+)?)")
 
