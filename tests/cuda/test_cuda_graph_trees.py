@@ -102,6 +102,52 @@ def test_an_output_that_the_next_step_has_overwritten_is_refused_in_pytorch_s_wo
     assert output_of(python(code)) == ""
 
 
+def test_under_the_check_graph_a_result_that_is_kept_is_refused_in_every_step(python: Run) -> None:
+    code = """
+    from torch_openreg.openreg import sanitizer
+
+    compute = compiled(lambda x: x @ x)
+    x = torch.ones(4, 4, device="cuda")
+    with torch.no_grad():
+        for _ in range(3):
+            compute(x)
+        before = len(replays)
+        assert before > 0
+        with sanitizer.enable("graph"):
+            for _ in range(3):
+                kept, copied = compute(x), compute(x).clone()
+                refused(lambda: kept[0, 0].item())
+                compute(2 * x)
+                assert copied[0, 0].item() == 4
+        assert len(replays) == before
+        kept = compute(x)
+        compute(2 * x)
+        assert len(replays) == before + 2 and kept[0, 0].item() == 16
+    """
+    assert output_of(python(code)) == ""
+
+
+@pytest.mark.parametrize("result", ["compute(x)", "compute(x).clone()"])
+def test_a_program_that_keeps_a_result_ends_under_the_check_graph_with_pytorch_s_words(
+    python: Run, result: str
+) -> None:
+    code = f"""
+    compute = torch.compile(lambda x: x @ x, mode="reduce-overhead")
+    x = torch.ones(4, 4, device="cuda")
+    with torch.no_grad():
+        for _ in range(3):
+            first = {result}
+            second = compute(2 * x)
+    print(first[0, 0].item())
+    """
+    is_right = "clone" in result
+    program = python(code, OPENREG_SANITIZER="graph", status=0 if is_right else 1)
+    if is_right:
+        assert output_of(program) == "4.0"
+    else:
+        assert "accessing tensor output of CUDAGraphs that has been overwritten by a subsequent run" in program.stderr
+
+
 def test_a_second_graph_follows_a_replay_and_spares_the_living_outputs_of_the_first(python: Run) -> None:
     code = """
     # Between two runs PyTorch compares the allocated blocks of the pool with the living tensors.

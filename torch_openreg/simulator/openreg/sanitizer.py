@@ -37,6 +37,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 import torch
@@ -156,11 +157,14 @@ class Session:
         self._runs = True
         if self.checks & {"race", "init"}:
             _watch_readers()
+        if "graph" in self.checks and (trees := sys.modules.get(_TREES)):
+            check_kept_results(trees)
 
     def _interrupt(self) -> None:
         if self._runs:
             self._runs = False
             _unwatch_readers()
+            _check_kept_results_as_before()
             _C._sanitizer_stop()
             self._earlier += _findings()
 
@@ -237,6 +241,27 @@ def _unwatch_readers() -> None:
                 delattr(torch.Tensor, name)  # it is inherited
             else:
                 setattr(torch.Tensor, name, original)
+
+
+_TREES = "torch._inductor.cudagraph_trees"
+_warmup: list[bool] = []  # PyTorch's setting before check_kept_results()
+
+
+def check_kept_results(trees: ModuleType) -> None:
+    """While the check "graph" runs, the graphs of torch.compile are never replayed: each call is a warm-up.
+
+    PyTorch refuses to read a result whose memory a later call has taken only if that call was a warm-up or a recording.
+    Replays do not look, and the result changes. The graphs of torch.compile need nothing else of the check: it is
+    PyTorch that refreshes their inputs, and their numbers are constants or inputs.
+    """
+    if not _warmup and _sessions and "graph" in _sessions[-1].checks:
+        _warmup.append(trees.config.triton.force_cudagraphs_warmup)
+        trees.config.triton.force_cudagraphs_warmup = True
+
+
+def _check_kept_results_as_before() -> None:
+    if _warmup:
+        sys.modules[_TREES].config.triton.force_cudagraphs_warmup = _warmup.pop()
 
 
 def _telling(method: Callable[..., Any]) -> Callable[..., Any]:
