@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "simulator/sanitizer/Bytes.h"
 #include "simulator/sanitizer/GraphOrder.h"
 #include "simulator/sanitizer/Shadow.h"
 
@@ -56,6 +57,7 @@ struct CapturedGraph {
   GraphOrder order; // of all nodes; `nodes` has kernels, copies and fills
   // For the race check, by ShadowBlock::begin and ShadowBlock::order.
   std::map<std::pair<uintptr_t, uint64_t>, std::vector<NodeAccess>> accesses;
+  Bytes read;          // by the nodes so far (the init check)
   uint64_t writes = 0; // SessionState::writes when the last replay had been launched, or at the capture
 };
 

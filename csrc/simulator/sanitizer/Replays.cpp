@@ -125,6 +125,18 @@ void find_races_in_graph(
   accesses.push_back({number, access});
 }
 
+// ---- reads of unwritten memory
+
+// What a node writes is unwritten until the first replay. But if an earlier node reads the bytes, then they are an input,
+// whose memory the capture has used again after the program had freed it: the first replay finds the input there.
+void note_unwritten(CapturedGraph& graph, ShadowBlock& block, const Access& access) {
+  if (access.reads) {
+    graph.read.add(access.extent);
+  } else if (!graph.read.overlaps(access.extent.begin, access.extent.end)) {
+    block.unwritten.add(access.extent);
+  }
+}
+
 // ---- hints: what a replay does not see
 
 // The operands that a replay reads and never writes, and that others can write: its inputs, and weights.
@@ -247,8 +259,8 @@ void note_node(const orActivity& activity) {
       operand.size = block->size;
       operand.allocated = block->site;
       operand.is_of_graph = block->is_of_graph;
-      if (session->checks & kInit && block->is_of_graph && access.writes() && !access.reads) {
-        block->unwritten.add(access.extent); // until the first replay
+      if (session->checks & kInit && block->is_of_graph) {
+        note_unwritten(graph, *block, access);
       }
       if (finds_races) {
         find_races_in_graph(graph, made.number, *block, operand.access, found);
