@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import programs
 import pytest
 from comparison import DEVICE
 from openreg_process import error_of, output_of
@@ -52,6 +54,13 @@ def test_the_device_library_knows_the_execution_modes_of_the_table() -> None:
 def test_the_default_is_the_first_choice_and_empty_means_unset() -> None:
     assert [variable.default for variable in CHOICES] == [variable.choices[0] for variable in CHOICES]
     _environment.check({variable.name: "" for variable in all_variables()})
+
+
+def test_a_program_with_a_variable_that_a_module_of_the_device_reads_loads_the_backend_itself() -> None:
+    read = {variable.name for variable in all_variables() if Path(variable.reader).parent.name == "openreg"}
+    assert {variable.name for variable in all_variables() if programs.IN_FRONT.match(variable.name)} == read
+    code = "from torch_openreg.openreg import sanitizer; print(*sanitizer._sessions[-1].checks)"
+    assert programs.python(code, imports=programs.COMPILER, OPENREG_SANITIZER="init").stdout == "init\n"
 
 
 @pytest.mark.parametrize(

@@ -184,10 +184,10 @@ print(sorted((each.how, each.count) for each in torch.openreg.dry.assumed_reads(
 
 
 def peaks(names: Sequence[str], *ranks: dict[str, str]) -> list[dict[str, list[int]]]:
-    """The peaks of the programs on ranks with these variables. A dry rank loads the backend itself, which reads them."""
+    """The peaks of the programs on ranks with these variables."""
     path = {"PYTHONPATH": programs.importing(dry_world_programs.__file__)}
-    imports = () if "OPENREG_DRY" in ranks[0] else DISTRIBUTED
-    run = partial(programs.run, sys.executable, dry_world_programs.__file__, *names, status=0, imports=imports, **path)
+    program = (sys.executable, dry_world_programs.__file__, *names)
+    run = partial(programs.run, *program, status=0, imports=DISTRIBUTED, **path)
     done = programs.at_once(*(partial(run, **each) for each in ranks), most=len(ranks))
     return [json.loads(each.stdout) for each in done]
 

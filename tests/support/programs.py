@@ -49,6 +49,8 @@ LATE = re.compile(
 OF_CUDA = ("TORCH_OPENREG_AS", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 # What the backend reads when it is loaded. It reads the other variables of the device when the device starts.
 LOADING = ("TORCH_DEVICE_BACKEND_AUTOLOAD", "TORCH_OPENREG_AS", "TORCH_OPENREG_AUTOLOAD", "OPENREG_RNG")
+# What a module of torch_openreg.openreg reads: the backend imports the module, when it is loaded, if the variable is set.
+IN_FRONT = re.compile("^(OPENREG_(CHECK|DRY.*|FAULTS|MODEL|SANITIZER)|TORCH_OPENREG_(FALLBACK|TRACE))$")
 # The modules of torch.compile. They take three times as long as torch.
 COMPILER = ("torch", "torch._inductor.compile_fx")
 # What programs of several ranks import after torch: each rank would take a second for it. Not the modules of dynamo, whose
@@ -112,7 +114,8 @@ def start(
     [python, file, ...]. A command with options of Python, or with an environment that differs from os.environ in what
     Python or torch may read while they start, runs in a new interpreter, and so does a program with a stdin.
 
-    ``imports``: modules that the server has imported, after torch and its backends, such as COMPILER.
+    ``imports``: modules that the server has imported, after torch and its backends, such as COMPILER. Not if the program
+    has a variable of IN_FRONT, which the backend of the server would not have obeyed.
     """
     words = [str(word) for word in command]
     inherited = {name: value for name, value in os.environ.items() if not (clean and "OPENREG" in name)}
@@ -130,6 +133,8 @@ def start(
             words, env=environment, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr, text=True,
             start_new_session=True,
         )  # fmt: skip
+    if any(map(IN_FRONT.match, environment)):
+        imports = ()
     if imports:  # the server has the backend, so it has what the backend reads when it is loaded
         early |= {name: value for name, value in environment.items() if name in LOADING}
     # Libraries set variables for the whole process when they are imported: then later programs have another server.
