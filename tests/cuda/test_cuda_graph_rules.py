@@ -7,6 +7,7 @@ or a part of PyTorch's message. ``end`` is the answer of the end of the capture,
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import json
 import re
 import textwrap
@@ -294,6 +295,8 @@ REFUSED_WITHOUT_A_WAIT = {
 CAPTURED_WITH_A_WAIT = {
     r"save_on_cpu\(pin_memory=True\)": "since PyTorch 2.13 it does not wait; the GPU answered with PyTorch 2.11",
 }
+if [int(part) for part in importlib.metadata.version("torch").split(".")[:2]] >= [2, 14]:
+    CAPTURED_WITH_A_WAIT[r"^torch\.combinations\("] = "since PyTorch 2.14 it does not wait; the GPU answered with 2.11"
 
 ASK_ALL = """
 import json, sys, warnings

@@ -43,10 +43,11 @@ if dist.is_available():
     )  # kProcessGroupNCCLDefaultTimeout in torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp
 
     def register_nccl() -> None:
-        """Since PyTorch 2.15 three backends are of classes of NCCL that are compiled out: registers ProcessGroupNCCL."""
+        """Since PyTorch 2.14 some backends are of classes of NCCL that are compiled out: registers ProcessGroupNCCL."""
         c10d: Any = dist.distributed_c10d
-        if hasattr(c10d, "_register_builtin_nccl_as_legacy"):
+        if hasattr(c10d, "_register_builtin_nccl_as_legacy"):  # since PyTorch 2.15, where "nccl" is such a backend
             c10d._register_builtin_nccl_as_legacy()
+        if hasattr(c10d, "_create_nccl2_process_group"):
             for name in ("nccl2", "nccl-lazy"):
                 dist.Backend.register_backend(
                     name, c10d._create_nccl_process_group, extended_api=True, devices=["cuda"]
