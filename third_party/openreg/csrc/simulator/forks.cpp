@@ -1,15 +1,12 @@
 #include "simulator/forks.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -17,6 +14,7 @@
 #include "pinned_memory.h"
 #include "runtime.h"
 #include "scheduler.h"
+#include "simulator/threads.h"
 
 // A forked process shares pinned memory with its parent, and nothing but the program orders what the two do with it.
 // Usually the child is slower, and so a child that reads what its parent has given to the next copy gets the same wrong
@@ -33,15 +31,10 @@ std::mutex forking; // locked from before a fork until parent and child have the
 int ends[2] = {-1, -1};
 std::atomic<int> looks{0};
 
-std::string contents(const std::string& path) {
-  std::ifstream file(path);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
 // Without the right to look, it does not count.
-bool sleepsForATime(const std::string& task) {
-  const std::string call = contents(task + "/syscall"); // a number, or "running"
-  const int number = call.empty() || call[0] == 'r' ? -1 : std::atoi(call.c_str());
+bool sleepsForATime(const std::string& folder) {
+  int number = -1;
+  std::ifstream(folder + "/syscall") >> number; // a number, or "running"
   return number == SYS_clock_nanosleep
 #ifdef SYS_nanosleep
          || number == SYS_nanosleep
@@ -51,22 +44,9 @@ bool sleepsForATime(const std::string& task) {
 
 // Whether all threads of a process wait, and none of them for a time.
 bool isBlocked(pid_t process) {
-  const std::string folder = "/proc/" + std::to_string(process) + "/task/";
-  DIR* const tasks = opendir(folder.c_str());
-  if (tasks == nullptr) {
-    return true;
-  }
-  bool blocked = true;
-  while (const dirent* task = blocked ? readdir(tasks) : nullptr) {
-    if (task->d_name[0] != '.') {
-      const std::string text = contents(folder + task->d_name + "/stat");
-      const size_t name = text.rfind(')'); // the state follows the name: "12 (python3) S"
-      const char state = name != std::string::npos && name + 2 < text.size() ? text[name + 2] : 'S'; // it has ended
-      blocked = state == 'S' && !sleepsForATime(folder + task->d_name);
-    }
-  }
-  closedir(tasks);
-  return blocked;
+  return allThreads(std::to_string(process), true, [](const std::string& folder, char state) {
+    return state == 'S' && !sleepsForATime(folder);
+  });
 }
 
 // `end`: of a pipe, whose other end the child writes its number to, and closes when it ends.

@@ -1,6 +1,5 @@
 #include "simulator/last_resort.h"
 
-#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
@@ -10,14 +9,13 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <system_error>
 #include <thread>
 
 #include "scheduler.h"
 #include "scheduler_state.h"
+#include "simulator/threads.h"
 
 // In orExecutionChaos a program may wait for the device without a call of this library: it sleeps until a host function
 // has set a flag, or until another process has got a message. The device must run then, as a GPU would. So a thread
@@ -46,24 +44,9 @@ nanoseconds cpuTime(clockid_t clock) {
 
 // Whether the other threads of the process all sleep, and none waits for a disk.
 bool othersSleep() {
-  const std::string own = std::to_string(gettid());
-  DIR* const tasks = opendir("/proc/self/task");
-  if (tasks == nullptr) {
-    return false;
-  }
-  bool sleep = true;
-  while (const dirent* task = sleep ? readdir(tasks) : nullptr) {
-    if (task->d_name[0] == '.' || own == task->d_name) {
-      continue;
-    }
-    std::ifstream file(std::string("/proc/self/task/") + task->d_name + "/stat");
-    const std::string text(std::istreambuf_iterator<char>(file), {});
-    const size_t name = text.rfind(')'); // the state follows the name: "12 (python3) S"
-    const char state = name != std::string::npos && name + 2 < text.size() ? text[name + 2] : 'S'; // it has ended
-    sleep = state == 'S';
-  }
-  closedir(tasks);
-  return sleep;
+  const std::string own = "/" + std::to_string(gettid());
+  return allThreads(
+      "self", false, [&](const std::string& folder, char state) { return folder.ends_with(own) || state == 'S'; });
 }
 
 class Idleness {
