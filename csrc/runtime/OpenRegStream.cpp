@@ -111,10 +111,14 @@ OpenRegStream getDefaultOpenRegStream(DeviceIndex device) {
 }
 
 OpenRegStream getCurrentOpenRegStream(DeviceIndex device) {
-  if (C10_UNLIKELY(device < 0 || device >= kMaxDevices || !streams_of(device).handles[current_ids[device]])) {
-    device = checked(device); // a device whose current stream has a handle exists
+  if (C10_UNLIKELY(device < 0 || device >= kMaxDevices)) {
+    device = checked(device);
   }
-  return make_stream(device, current_ids[device]);
+  const uint8_t id = current_ids[device];
+  if (C10_UNLIKELY(!streams_of(device).handles[id])) {
+    check_device_index(device); // a device whose current stream has a handle exists
+  }
+  return make_stream(device, id);
 }
 
 void setCurrentOpenRegStream(OpenRegStream stream) {

@@ -55,53 +55,9 @@ static bool should_split(const BlockPool& pool, size_t size, size_t remaining) {
 
 // ---- pools
 
-C10_ALWAYS_INLINE void BlockPool::add_to_inactive_stats(const Block* block) {
-  if (block->is_split()) {
-    increase(stats_->inactive_split, stat_type(), 1);
-    increase(stats_->inactive_split_bytes, stat_type(), block->size);
-  }
-}
-
-C10_ALWAYS_INLINE void BlockPool::remove_from_inactive_stats(const Block* block) {
-  if (block->is_split()) {
-    decrease(stats_->inactive_split, stat_type(), 1);
-    decrease(stats_->inactive_split_bytes, stat_type(), block->size);
-  }
-}
-
-Block* BlockPool::find(size_t size) {
-  ++searches_;
-  if (C10_LIKELY(is_small)) {
-    Block*& bin = bins_[size / kMinBlockSize];
-    if (C10_LIKELY(bin != nullptr)) {
-      Block* block = bin;
-      bin = block->next_in_bin;
-      block->binned = false;
-      --binned_;
-      remove_from_inactive_stats(block);
-      return block;
-    }
-  }
-  return find_merged(size);
-}
-
 void BlockPool::take(Block* block) {
   remove_from_inactive_stats(block);
   merged_.erase(block);
-}
-
-void BlockPool::put(Block* block) {
-  block->freed_at = searches_;
-  if (C10_UNLIKELY(!is_small || block->size > kSmallSize)) {
-    merge(block);
-    return;
-  }
-  Block*& bin = bins_[block->size / kMinBlockSize];
-  block->next_in_bin = bin;
-  block->binned = true;
-  bin = block;
-  ++binned_;
-  add_to_inactive_stats(block);
 }
 
 C10_NOINLINE Block* BlockPool::find_merged(size_t size) {
@@ -194,11 +150,6 @@ void BlockPool::split(Block* block, size_t size) {
 Mutex& DeviceCachingAllocator::mutex() {
   check_not_forked();
   return mutex_;
-}
-
-Block* DeviceState::find_block(const void* pointer) const {
-  const auto found = blocks.find(static_cast<char*>(orGetDevicePointer(pointer)));
-  return found == blocks.end() ? nullptr : found->second;
 }
 
 Stream stream_of(const Block* block) {

@@ -163,6 +163,50 @@ class BlockPool {
   void merge(Block* block);
 };
 
+C10_ALWAYS_INLINE void BlockPool::add_to_inactive_stats(const Block* block) {
+  if (block->is_split()) {
+    increase(stats_->inactive_split, stat_type(), 1);
+    increase(stats_->inactive_split_bytes, stat_type(), block->size);
+  }
+}
+
+C10_ALWAYS_INLINE void BlockPool::remove_from_inactive_stats(const Block* block) {
+  if (block->is_split()) {
+    decrease(stats_->inactive_split, stat_type(), 1);
+    decrease(stats_->inactive_split_bytes, stat_type(), block->size);
+  }
+}
+
+C10_ALWAYS_INLINE Block* BlockPool::find(size_t size) {
+  ++searches_;
+  if (C10_LIKELY(is_small)) {
+    Block*& bin = bins_[size / kMinBlockSize];
+    if (C10_LIKELY(bin != nullptr)) {
+      Block* block = bin;
+      bin = block->next_in_bin;
+      block->binned = false;
+      --binned_;
+      remove_from_inactive_stats(block);
+      return block;
+    }
+  }
+  return find_merged(size);
+}
+
+C10_ALWAYS_INLINE void BlockPool::put(Block* block) {
+  block->freed_at = searches_;
+  if (C10_UNLIKELY(!is_small || block->size > kSmallSize)) {
+    merge(block);
+    return;
+  }
+  Block*& bin = bins_[block->size / kMinBlockSize];
+  block->next_in_bin = bin;
+  block->binned = true;
+  bin = block;
+  ++binned_;
+  add_to_inactive_stats(block);
+}
+
 // The pools of one stream.
 struct StreamPools {
   BlockPool large, small;
@@ -316,6 +360,10 @@ struct AllocParams {
   size_t alloc_size = 0;    // of a new segment
   BlockPool* pool = nullptr;
   Block* block = nullptr; // the result
+
+  // A constructor, because g++ would fill an aggregate with a string instruction.
+  AllocParams(Stream stream, size_t requested_size, Context context)
+      : stream(stream), requested_size(requested_size), context(std::move(context)) {}
 };
 
 // The size of a new segment for a block of params.size bytes.
@@ -336,7 +384,10 @@ struct DeviceState {
   explicit DeviceState(DeviceIndex device) : history(device) {}
 
   // The block at `pointer`, an address of the device window or of the kernel window; null if there is no block.
-  Block* find_block(const void* pointer) const;
+  Block* find_block(const void* pointer) const {
+    const auto found = blocks.find(static_cast<char*>(orGetDevicePointer(pointer)));
+    return found == blocks.end() ? nullptr : found->second;
+  }
 
   // The blocks of the MemPool `id`, allocated or free, in the order of their addresses.
   std::vector<Block*> blocks_of(MempoolId_t id) const;
@@ -355,7 +406,9 @@ struct DeviceState {
   void report(const Block* block, int64_t bytes) const;
   C10_ALWAYS_INLINE void record_trace(
       TraceEntry::Action action, const Block* block, size_t size, const Context& context) {
-    history.record(action, block->address, size, block->pool->stream, block->pool->owner->id, context);
+    if (C10_UNLIKELY(history.enabled())) { // asked here too, before the arguments are loaded
+      history.record(action, block->address, size, block->pool->stream, block->pool->owner->id, context);
+    }
   }
 };
 

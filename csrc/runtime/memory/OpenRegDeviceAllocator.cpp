@@ -169,17 +169,19 @@ DeviceCachingAllocator* OpenRegDeviceAllocator::owner_of(const void* pointer) {
 
 // ---- memory
 
+[[noreturn]] C10_NOINLINE static void throw_too_large() {
+  TORCH_CHECK_WITH(OutOfMemoryError, false, identity.name, " out of memory. Tried to allocate more than 1EB memory.");
+}
+
 char* OpenRegDeviceAllocator::malloc(size_t size, DeviceIndex device) {
   start();
   if (size == 0) {
     return nullptr;
   }
   check_not_forked();
-  TORCH_CHECK_WITH(
-      OutOfMemoryError,
-      size < (size_t{1} << 60),
-      identity.name,
-      " out of memory. Tried to allocate more than 1EB memory.");
+  if (C10_UNLIKELY(size >= size_t{1} << 60)) {
+    throw_too_large();
+  }
   return at(device).malloc(size);
 }
 

@@ -204,10 +204,11 @@ bool KernelScope::makes_results() const {
 
 CallKey KernelScope::call_key() const {
   constexpr size_t kEnough = 8; // of a list, the first tensors decide
+  const ArrayRef<Operand> operands(operands_.data(), std::min(operands_.size(), kEnough));
   CallKey key(&traits_);
-  key.add(flag_bits_ << 16 | std::min(operands_.size(), kEnough));
-  for (size_t i = 0; i < std::min(operands_.size(), kEnough); ++i) {
-    key.add(*operands_[i].tensor);
+  key.add(flag_bits_ << 16 | operands.size());
+  for (const Operand& each : operands) {
+    key.add(*each.tensor);
   }
   return key;
 }

@@ -2,9 +2,6 @@
 
 #include <array>
 #include <atomic>
-#include <bit>
-
-#include "aten/native/Layouts.h"
 
 namespace at::openreg {
 namespace {
@@ -28,18 +25,6 @@ struct TableEntries {
 };
 
 } // namespace
-
-void CallKey::add(const c10::TensorImpl& operand) {
-  const bool is_cpu = operand.key_set().has_backend(c10::BackendComponent::CPUBit);
-  uint64_t fact = static_cast<uint64_t>(typeMetaToScalarType(operand.dtype())) | static_cast<uint64_t>(is_cpu) << 8;
-  if (C10_UNLIKELY(has_components(operand))) {
-    add(fact | static_cast<uint64_t>(operand.layout()) << 9);
-    return;
-  }
-  fact |= operand.is_contiguous() ? 3 << 9 : static_cast<uint64_t>(operand.is_non_overlapping_and_dense()) << 10;
-  fact |= static_cast<uint64_t>((std::bit_width(static_cast<uint64_t>(operand.numel())) + 3) / 4) << 16;
-  add(fact | static_cast<uint64_t>(operand.dim()) << 32);
-}
 
 Allocations results_of(CallKey call) {
   const TableEntries entries(call);

@@ -2,7 +2,10 @@
 
 #include <c10/core/TensorImpl.h>
 
+#include <bit>
 #include <cstdint>
+
+#include "aten/native/Layouts.h"
 
 // Which allocations of a CPU kernel become its results. This is the one place that decides it: for a kernel that runs
 // inline, for a queued kernel, and for everything that replays kernels or leaves them out.
@@ -30,7 +33,17 @@ class CallKey {
   void add(uint64_t fact) {
     hash_ = (hash_ ^ fact) * 0x9E3779B97F4A7C15; // Fibonacci hashing: the high bits depend on all facts
   }
-  void add(const c10::TensorImpl& operand);
+  void add(const c10::TensorImpl& operand) {
+    add(operand.key_set().raw_repr()); // the backend, and whether the tensor has components
+    uint64_t fact = static_cast<uint64_t>(typeMetaToScalarType(operand.dtype()));
+    if (C10_UNLIKELY(has_components(operand))) {
+      add(fact | static_cast<uint64_t>(operand.layout()) << 8);
+      return;
+    }
+    fact |= operand.is_contiguous() ? 3 << 8 : static_cast<uint64_t>(operand.is_non_overlapping_and_dense()) << 8;
+    fact |= static_cast<uint64_t>(std::bit_width(static_cast<uint64_t>(operand.numel())) + 3) >> 2 << 16;
+    add(fact | static_cast<uint64_t>(operand.dim()) << 32);
+  }
   uint64_t hash() const {
     return hash_;
   }
