@@ -244,6 +244,7 @@ void CollectiveCall::finish(orCompletion_t completion) {
   if (failure && keep->error == ErrorType::SUCCESS) {
     keep->error = ErrorType::COMM_ERROR;
   }
+  keep->extension.end_call(owned_extension);
   state->finish(failure);
   if (keep->hook) {
     keep->hook.add(

@@ -26,6 +26,7 @@ struct CollectiveCall {
   std::mutex mutex{};           // guards `failure`, and `source` and `started` in `state`
   std::exception_ptr failure{}; // of the first request that failed
   bool replayed = false;        // by a graph: a failure is a failure of the stream of the replay
+  TimeoutExtension::Time owned_extension{0};
 
   // Called when a request is done. `exception` says why the request failed. Null: the request has succeeded.
   void note(const CollectiveRequest& request, const std::exception_ptr& exception);

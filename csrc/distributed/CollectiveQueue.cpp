@@ -3,6 +3,8 @@
 #include <ATen/record_function.h>
 #include <occl_transport.h>
 
+#include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "distributed/CollectiveCall.h"
@@ -20,7 +22,6 @@ std::shared_ptr<CollectiveRequest> CollectiveQueue::make_request(
   request->verb = verb;
   request->type = type;
   request->timeout = timeout == kUnsetTimeout ? options_->timeout : timeout;
-  request->timeout += std::exchange(ephemeral_timeout_, std::chrono::milliseconds(0));
   if (example.defined()) {
     request->shape = example.sizes().vec();
     request->dtype = example.scalar_type();
@@ -57,6 +58,23 @@ c10::intrusive_ptr<Work> CollectiveQueue::submit(
   return enqueue(type, device, sequence, std::move(chains), std::move(outputs));
 }
 
+// Gives the requests of a call the time that was added to timeouts. Not in a capture, whose calls run at each replay.
+// Returns the longest timeout.
+std::chrono::milliseconds CollectiveQueue::extend_timeouts(CollectiveCall& call, const Chains& chains) {
+  std::chrono::milliseconds added{0};
+  if (!call.state->captured) {
+    std::tie(added, call.owned_extension) = group_->extension.begin_call();
+  }
+  std::chrono::milliseconds longest{0};
+  for (const auto& [key, requests] : chains) {
+    for (const auto& request : requests) {
+      request->timeout += added;
+      longest = std::max(longest, request->timeout);
+    }
+  }
+  return longest;
+}
+
 // Queues the chains of a call on their communication streams. No other function brings collectives to the device.
 c10::intrusive_ptr<Work> CollectiveQueue::enqueue(
     OpType type, c10::Device device, uint64_t sequence, Chains chains, std::vector<at::Tensor> outputs) {
@@ -72,7 +90,15 @@ c10::intrusive_ptr<Work> CollectiveQueue::enqueue(
   orEvent_t event = nullptr;
   OPENREG_CHECK(orEventCreate(&event));
   auto work = c10::make_intrusive<WorkOCCL>(
-      group_->rank, type, device, sequence, std::move(outputs), std::move(state), event, type == OpType::BARRIER);
+      group_->rank,
+      type,
+      device,
+      sequence,
+      std::move(outputs),
+      std::move(state),
+      event,
+      type == OpType::BARRIER,
+      extend_timeouts(*call, chains));
   // Each chain has the stream of its key. So messages to one rank, or from one rank, keep the order of the calls,
   // whether they are coalesced or not.
   const orStream_t joined = chains.size() == 1 ? nullptr : stream({StreamKey::Kind::coalesced}, device);

@@ -11,6 +11,8 @@
 
 namespace c10d::openreg {
 
+struct CollectiveCall;
+
 // Brings the requests of a group to its communication streams, in the order of the calls.
 class CollectiveQueue final {
  public:
@@ -37,10 +39,6 @@ class CollectiveQueue final {
   // Coalesces what `calls` submits. Within a coalesced call, returns null, because the requests are part of that call.
   c10::intrusive_ptr<Work> coalesced(const std::function<void()>& calls);
 
-  // Adds this time to the timeout of the next request only.
-  void add_ephemeral_timeout(std::chrono::milliseconds timeout) {
-    ephemeral_timeout_ += timeout;
-  }
   // The number of the last collective.
   uint64_t sequence() const {
     return sequence_;
@@ -57,6 +55,7 @@ class CollectiveQueue final {
 
   c10::intrusive_ptr<Work> enqueue(
       OpType type, c10::Device device, uint64_t sequence, Chains chains, std::vector<at::Tensor> outputs);
+  std::chrono::milliseconds extend_timeouts(CollectiveCall& call, const Chains& chains);
   orStream_t stream(const StreamKey& key, c10::Device device);
 
   const c10::intrusive_ptr<GroupOptions> options_;
@@ -64,7 +63,6 @@ class CollectiveQueue final {
   std::map<StreamKey, uint64_t> peer_sequences_;
   uint64_t sequence_ = 0;
   std::map<c10::DeviceIndex, occl::RankPlace> places_;
-  std::chrono::milliseconds ephemeral_timeout_{0};
 
   bool coalescing_ = false;
   Chains coalesced_;

@@ -3,6 +3,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -14,6 +15,33 @@
 
 namespace c10d::openreg {
 
+// What addEphemeralTimeout() adds to timeouts, as in ProcessGroupNCCL: the calls that follow get all the time that is
+// added, until the first of them is complete.
+class TimeoutExtension final {
+ public:
+  using Time = std::chrono::milliseconds;
+
+  void add(Time time) {
+    const std::lock_guard lock(mutex_);
+    added_ += time;
+  }
+  // Called for each call of the group. Returns the time that the call gets, and how much of it ends with the call.
+  std::pair<Time, Time> begin_call() {
+    const std::lock_guard lock(mutex_);
+    return {added_, added_ - std::exchange(owned_, added_)};
+  }
+  void end_call(Time owned) {
+    const std::lock_guard lock(mutex_);
+    added_ -= owned;
+    owned_ -= owned;
+  }
+
+ private:
+  std::mutex mutex_;
+  Time added_{0};
+  Time owned_{0}; // by calls that are not complete
+};
+
 // What a group and its running collectives share. The program may drop the group while a collective runs: the
 // collective keeps this state.
 struct GroupState {
@@ -24,6 +52,7 @@ struct GroupState {
   std::atomic<ErrorType> error{ErrorType::SUCCESS};
   CompletionHook hook;
   CommunicationStreams streams;
+  TimeoutExtension extension;
 
   // Where the collectives that run from now on note the failures which streams raise.
   std::shared_ptr<RaisedFailures> raised() {

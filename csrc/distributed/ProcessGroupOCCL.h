@@ -62,9 +62,9 @@ class OPENREG_API ProcessGroupOCCL final : public Backend {
   void setTimeout(std::chrono::milliseconds timeout) override {
     options_->timeout = timeout;
   }
-  // Adds this time to the timeout of the next collective only.
-  void add_ephemeral_timeout(std::chrono::milliseconds timeout) {
-    queue_.add_ephemeral_timeout(timeout);
+  // Adds this time to the timeouts of later calls, until the first of them is complete. Virtual since PyTorch 2.14.
+  void addEphemeralTimeout(const std::chrono::milliseconds& timeout) {
+    group_->extension.add(timeout);
   }
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override {

@@ -134,14 +134,16 @@ WorkOCCL::WorkOCCL(
     std::vector<at::Tensor> outputs,
     std::shared_ptr<WorkState> state,
     orEvent_t event,
-    bool blocks)
+    bool blocks,
+    std::chrono::milliseconds timeout)
     : Work(rank, type),
       device_(device),
       sequence_(sequence),
       outputs_(std::move(outputs)),
       state_(std::move(state)),
       event_(event),
-      blocks_(blocks) {}
+      blocks_(blocks),
+      timeout_(timeout) {}
 
 WorkOCCL::~WorkOCCL() {
   orEventDestroy(event_);
@@ -327,6 +329,10 @@ float WorkOCCL::getDuration() const {
 
 uint64_t WorkOCCL::getSequencenumber() const {
   return sequence_;
+}
+
+std::chrono::milliseconds WorkOCCL::getTimeout() const {
+  return timeout_;
 }
 
 } // namespace c10d::openreg

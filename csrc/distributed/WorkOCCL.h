@@ -85,7 +85,8 @@ class WorkOCCL final : public Work {
       std::vector<at::Tensor> outputs,
       std::shared_ptr<WorkState> state,
       orEvent_t event,
-      bool blocks);
+      bool blocks,
+      std::chrono::milliseconds timeout);
   ~WorkOCCL() override;
 
   bool isCompleted() override;
@@ -101,6 +102,7 @@ class WorkOCCL final : public Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
   float getDuration() const override;
   uint64_t getSequencenumber() const override;
+  std::chrono::milliseconds getTimeout() const; // virtual since PyTorch 2.14
 
  private:
   void wait_on_host() const;
@@ -112,6 +114,7 @@ class WorkOCCL final : public Work {
   const std::shared_ptr<WorkState> state_;
   const orEvent_t event_;
   const bool blocks_;
+  const std::chrono::milliseconds timeout_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 

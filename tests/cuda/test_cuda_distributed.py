@@ -239,6 +239,11 @@ assert (config.min_ctas, config.net_name, config.max_ctas) == (2, "Socket", -(2*
 distributed_c10d._set_pg_timeout(timedelta(seconds=7), other)
 assert other._get_backend(torch.device("cuda")).options._timeout == timedelta(seconds=7)
 distributed_c10d._add_ephemeral_timeout_for_all_pgs(timedelta(seconds=7))
+for seconds in (14, 7):
+    work = dist.all_reduce(torch.ones(2, device="cuda"), group=other, async_op=True)
+    if hasattr(dist.Work, "timeout"):  # since PyTorch 2.14
+        assert work.timeout == timedelta(seconds=seconds), work.timeout
+    work.wait(), torch.cuda.synchronize()
 for entry in entry_points(group="torch.distributed.backends"):  # PyTorch has them since 2.14
     if entry.name.startswith("nccl") and entry.name != "nccl4py":  # a package of NVIDIA's
         group = dist.new_group(backend=entry.name)

@@ -343,6 +343,20 @@ def a_late_rank_after_an_ephemeral_timeout() -> list[str]:
     return heard
 
 
+def calls_before_the_end_of_an_extension() -> list[str]:
+    """The last rank makes no call. The others make two calls before the first of them ends, and one after it."""
+    group = dist.new_group(range(size()))
+    group.set_timeout(datetime.timedelta(seconds=1))  # type: ignore[union-attr]
+    for milliseconds in (400, 600):
+        extension = datetime.timedelta(milliseconds=milliseconds)
+        group._get_backend(device())._add_ephemeral_timeout(extension)
+    if rank() == size() - 1:
+        return []
+    works = [dist.all_reduce(ones(2), group=group, async_op=True) for _ in range(2)]
+    heard = [error_of(work.wait) for work in works if work is not None]
+    return [*heard, error_of(lambda: dist.all_reduce(ones(2), group=group))]
+
+
 def failures_end_with_the_group(port: int, end: str) -> tuple[list[str], str]:
     """Two collectives fail without the last rank. The program gets one error, ends the group and goes on."""
     first, second = (dist.all_reduce(ones(2), async_op=True) for _ in range(2))

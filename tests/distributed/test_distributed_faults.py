@@ -278,7 +278,7 @@ def test_a_wait_with_a_timeout_ends_before_the_collective(three: Group, mode: st
 
 
 @pytest.mark.slow
-def test_an_ephemeral_timeout_is_that_of_the_next_collective() -> None:
+def test_an_ephemeral_timeout_ends_with_the_next_collective() -> None:
     group = Group(2)
     (first, second, third), (own, _, last) = group.run(MODULE, "a_late_rank_after_an_ephemeral_timeout")
     assert (first, own) == (NO_ERROR, NO_ERROR)
@@ -292,6 +292,17 @@ def test_an_ephemeral_timeout_is_that_of_the_next_collective() -> None:
             text
         )
     assert third.endswith("An earlier collective of this rank failed")
+    group.close()
+
+
+@pytest.mark.parametrize("mode", ["inline", "async"])
+def test_an_ephemeral_timeout_lasts_until_the_first_collective_after_it_ends(mode: str) -> None:
+    group = Group(2)
+    heard, _ = group.run(MODULE, "calls_before_the_end_of_an_extension", mode=mode)
+    assert [re.findall(r"SeqNum=(\d+).*Timeout\(ms\)=(\d+)", text) for text in heard] == [
+        [("1", "2000")], [("2", "2000")], [("3", "1000")],
+    ]  # fmt: skip
+    assert "collective operation timeout" in heard[0]
     group.close()
 
 

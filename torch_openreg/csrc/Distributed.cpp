@@ -73,7 +73,7 @@ void init_distributed() {
             throw py::attribute_error("The backend occl has no allocator of its own");
           })
       .def("_set_default_timeout", &ProcessGroupOCCL::setTimeout, py::arg("timeout"))
-      .def("_add_ephemeral_timeout", &ProcessGroupOCCL::add_ephemeral_timeout, py::arg("timeout"))
+      .def("_add_ephemeral_timeout", &ProcessGroupOCCL::addEphemeralTimeout, py::arg("timeout"))
       // NCCL combines the calls between these two functions. Here they do nothing.
       .def("_group_start", [](ProcessGroupOCCL&) {})
       .def("_group_end", [](ProcessGroupOCCL&) {})
