@@ -1,5 +1,9 @@
 #include "runtime/OpenRegGenerator.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <openreg_launch.h>
+
 #include <cstring>
 #include <mutex>
 #include <vector>
@@ -37,6 +41,15 @@ void check_not_captured(DeviceIndex device, const char* call, const char* attemp
       " during ",
       identity.name,
       " graph capture. The call would take effect once, and not at each replay.");
+}
+
+// Reserves numbers of a generator with an offset, whose lock the caller holds. A call of the Philox algorithm gives four.
+// The results have the bits of unsigned numbers, as PyTorch's interface wants.
+void reserve(at::Generator cpu, uint64_t increment, int64_t* seed, int64_t* offset) {
+  constexpr uint64_t kWords = 4;
+  *seed = static_cast<int64_t>(cpu.current_seed());
+  *offset = static_cast<int64_t>(cpu.get_offset());
+  cpu.set_offset(cpu.get_offset() + (increment / kWords + (increment % kWords != 0)) * kWords);
 }
 
 // The state of a generator of CUDA: aten/src/ATen/cuda/CUDAGeneratorImpl.cpp, get_state().
@@ -206,6 +219,41 @@ uint64_t OpenRegGeneratorImpl::get_offset() const {
   check_offset();
   const auto lock = wait_and_lock("get_offset");
   return engine_->cpu.get_offset();
+}
+
+void OpenRegGeneratorImpl::philox_state(
+    uint64_t increment, at::Tensor& seed, at::Tensor& offset, at::Tensor& intragraph_offset) {
+  check_offset();
+  intragraph_offset = at::zeros({1}, at::kLong);
+  const Stream stream = getCurrentOpenRegStream(device().index());
+  const bool captured = capture_of(stream) != 0;
+  const auto options = at::TensorOptions(at::kLong).device(captured ? device() : Device(kCPU));
+  seed = at::empty({1}, options);
+  offset = at::empty({1}, options);
+  if (!captured) {
+    const auto lock = wait_and_lock("philox_state");
+    reserve(engine_->cpu, increment, seed.mutable_data_ptr<int64_t>(), offset.mutable_data_ptr<int64_t>());
+    return;
+  }
+  auto* const to_seed = seed.mutable_data_ptr<int64_t>();
+  auto* const to_offset = offset.mutable_data_ptr<int64_t>();
+  const auto kernel = [cpu = engine_->cpu, increment](int64_t* seed_of_replay, int64_t* offset_of_replay) {
+    const std::lock_guard lock(cpu.unsafeGetGeneratorImpl()->mutex_);
+    reserve(
+        cpu,
+        increment,
+        static_cast<int64_t*>(orGetKernelPointer(seed_of_replay)),
+        static_cast<int64_t*>(orGetKernelPointer(offset_of_replay)));
+  };
+  launch_on(stream, [&] {
+    OPENREG_CHECK(orLaunchKernel(
+        OpenRegStream(stream).stream(),
+        {"philox_state", {orWrites(to_seed, 1), orWrites(to_offset, 1)}},
+        kernel,
+        to_seed,
+        to_offset));
+    return true;
+  });
 }
 
 void OpenRegGeneratorImpl::set_state(const c10::TensorImpl& state) {

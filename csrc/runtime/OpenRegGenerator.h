@@ -32,6 +32,9 @@ struct OPENREG_API OpenRegGeneratorImpl final : public c10::GeneratorImpl {
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
   void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& other) override;
   c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override;
+  // Gives a kernel that is written in Python `increment` numbers, rounded up to whole counters. In a capture, each replay
+  // fills in the seed and the offset. Virtual since PyTorch 2.14.
+  void philox_state(uint64_t increment, at::Tensor& seed, at::Tensor& offset, at::Tensor& intragraph_offset);
 
   static c10::DeviceType device_type();
 

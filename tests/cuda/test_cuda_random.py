@@ -303,3 +303,41 @@ def test_queued_kernels_and_replays_draw_the_numbers_of_eager_ones(philox: Calla
         """,
         OPENREG_EXECUTION=mode,
     )
+
+
+@pytest.mark.parametrize("mode", ["inline", "async", "chaos"])
+def test_a_kernel_in_python_gets_numbers_of_the_generator(philox: Callable[..., None], mode: str) -> None:
+    philox(
+        """
+        if not hasattr(torch.Generator, "philox_state"):  # since PyTorch 2.14
+            raise SystemExit
+
+        generator, other = seeded(-1), seeded(-1)
+        found = generator.philox_state(5)
+        assert [(each.device.type, each.dtype, each.tolist()) for each in found] == [
+            ("cpu", torch.int64, [-1]), ("cpu", torch.int64, [0]), ("cpu", torch.int64, [0])
+        ]
+        assert generator.get_offset() == 8  # whole counters of four numbers
+        assert generator.philox_state(0)[1].item() == 8 == generator.get_offset()
+        other.set_offset(8)
+        draw = lambda of: torch.rand(3, device="cuda", generator=of)
+        assert torch.equal(draw(generator), draw(other))
+
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(generator)
+        with torch.cuda.graph(graph):
+            seed, offset, within = generator.philox_state(6)
+            drawn = draw(generator)
+            _, last, last_within = generator.philox_state(1)
+        assert (seed.device.type, offset.device.type, within.device.type) == ("cuda", "cuda", "cpu")
+        generator.manual_seed(7), other.manual_seed(7)
+        for start in (0, 16):
+            graph.replay()
+            assert (seed.item(), offset.item() + within.item()) == (7, start)
+            assert last.item() + last_within.item() == start + 12
+            other.set_offset(start + 8)
+            assert torch.equal(drawn, draw(other))
+            assert generator.get_offset() == start + 16
+        """,
+        OPENREG_EXECUTION=mode,
+    )
