@@ -34,6 +34,7 @@ CUDA_TEXTS = {
     "cudaErrorStreamCaptureImplicit": "operation would make the legacy stream depend on a capturing blocking stream",
     "cudaErrorCapturedEvent": "operation not permitted on an event last recorded in a capturing stream",
 }
+TORCH = [int(part) for part in importlib.metadata.version("torch").split(".")[:2]]
 WAITS, CAPTURED = "cudaErrorStreamCaptureUnsupported", "captured"
 NO_STATE = "Cannot call CUDAGeneratorImpl::current_seed during CUDA graph capture"
 
@@ -88,7 +89,11 @@ QUESTIONS = [
     Question("x.to('cpu', torch.int32)", WAITS, "aten/src/ATen/native/cuda/Copy.cu: converted, then a pageable copy"),
     Question("x.view(2, 2).t().cpu()", WAITS, "aten/src/ATen/native/cuda/Copy.cu: contiguous, then a pageable copy"),
     Question("x.copy_(torch.ones(4).double())", WAITS, "aten/src/ATen/native/cuda/Copy.cu: a pageable copy, converted"),
-    Question("x[0] = 1.0", WAITS, "torch/csrc/autograd/python_variable_indexing.cpp: a copy of a number of the CPU"),
+    Question(
+        "x[0] = 1.0",
+        WAITS if TORCH < [2, 15] else CAPTURED,
+        "torch/csrc/autograd/python_variable_indexing.cpp: a copy of a number of the CPU; ATen/TensorIndexing.h: filled in",
+    ),
     Question("x.copy_(pinned)", WAITS, "aten/src/ATen/native/cuda/Copy.cu: waits for the stream"),
     Question("x.copy_(pinned, non_blocking=True)", CAPTURED, "aten/src/ATen/native/cuda/Copy.cu"),
     Question("pinned.copy_(x, non_blocking=True)", CAPTURED, "aten/src/ATen/native/cuda/Copy.cu"),
@@ -295,8 +300,12 @@ REFUSED_WITHOUT_A_WAIT = {
 CAPTURED_WITH_A_WAIT = {
     r"save_on_cpu\(pin_memory=True\)": "since PyTorch 2.13 it does not wait; the GPU answered with PyTorch 2.11",
 }
-if [int(part) for part in importlib.metadata.version("torch").split(".")[:2]] >= [2, 14]:
+if TORCH >= [2, 14]:
     CAPTURED_WITH_A_WAIT[r"^torch\.combinations\("] = "since PyTorch 2.14 it does not wait; the GPU answered with 2.11"
+if TORCH >= [2, 15]:
+    CAPTURED_WITH_A_WAIT[r"^[xy]\[[^\]]*(\[0\])?\] = \d"] = (
+        "ATen/TensorIndexing.h: a number is filled in since PyTorch 2.15"
+    )
 
 ASK_ALL = """
 import json, sys, warnings
