@@ -18,6 +18,10 @@ inline bool has_components(const c10::TensorImpl& tensor) {
   return tensor.key_set().has_any(kLayoutKeys);
 }
 
+inline bool is_sparse_layout(const c10::TensorImpl& tensor) {
+  return tensor.key_set().has_any(c10::DispatchKeySet({c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr}));
+}
+
 // Whether either of two tensors consists of components.
 inline bool have_components(const at::TensorBase& first, const at::TensorBase& second) {
   return (first.key_set() | second.key_set()).has_any(kLayoutKeys);

@@ -8,6 +8,7 @@
 #include "runtime/OpenRegObserver.h"
 #include "simulator/borrowed/KernelScope.h"
 #include "simulator/borrowed/queue/Queue.h"
+#include "simulator/borrowed/queue/SparseCapture.h"
 #include "simulator/borrowed/random/RandomKernels.h"
 
 namespace at::openreg {
@@ -59,6 +60,35 @@ void call_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
   }
 }
 
+bool is_sparse(c10::DispatchKey cpu_key) {
+  return cpu_key == c10::DispatchKey::SparseCPU || cpu_key == c10::DispatchKey::SparseCsrCPU;
+}
+
+// How a call runs that need not run inline.
+enum class Way { Queued, OnThread, WithoutKernel };
+
+Way queue_or_capture(
+    const c10::OperatorHandle& op, c10::DispatchKey cpu_key, const KernelScope& scope, torch::jit::Stack& stack) {
+  scope.check_devices();
+  if (scope.spans_devices() || scope.waits_in_this_call()) {
+    return Way::OnThread;
+  }
+  if (cpu_key == c10::DispatchKey::CPU) {
+    return try_queue(op, scope.device(), stack, scope.call_key()) ? Way::Queued : Way::OnThread;
+  }
+  if (is_sparse(cpu_key)) {
+    switch (capture_sparse(op, cpu_key, scope.device(), stack, scope.call_key())) {
+      case SparseCall::Captured:
+        return Way::Queued;
+      case SparseCall::AtOnce:
+        return Way::WithoutKernel;
+      case SparseCall::Unknown:
+        break;
+    }
+  }
+  return Way::OnThread;
+}
+
 } // namespace
 
 static void run_boxed(
@@ -85,14 +115,13 @@ static void run_boxed(
       scope.add_flag(is_optional || value.toScalar().toDouble() != 0, arguments[i]);
     }
   }
-  if (C10_UNLIKELY(!c10::openreg::executes_inline()) && traits.builtin && cpu_key == c10::DispatchKey::CPU) {
-    scope.check_devices();
-    if (!scope.spans_devices() && !scope.waits_in_this_call() &&
-        try_queue(op, scope.device(), *stack, scope.call_key())) {
-      return;
-    }
+  const Way way = C10_UNLIKELY(!c10::openreg::executes_inline()) && traits.builtin
+                      ? queue_or_capture(op, cpu_key, scope, *stack)
+                      : Way::OnThread;
+  if (way == Way::Queued) {
+    return;
   }
-  scope.enter();
+  scope.enter(way != Way::WithoutKernel);
   bool draws = false;
   for (size_t i = 0; i < arguments.size(); ++i) {
     c10::IValue& value = (*stack)[first + i];

@@ -141,7 +141,7 @@ C10_NOINLINE void KernelScope::refuse_wait_in_capture() const {
   }
 }
 
-void KernelScope::enter() {
+void KernelScope::enter(bool has_kernel) {
   check_devices();
   if (orMayCapture()) {
     refuse_wait_in_capture();
@@ -151,7 +151,7 @@ void KernelScope::enter() {
     c10::openreg::note_synchronization();
   }
   run_backward_on_this_thread();
-  if (C10_LIKELY(device_ >= 0)) {
+  if (C10_LIKELY(device_ >= 0 && has_kernel)) {
     const orStream_t stream = c10::openreg::getCurrentOpenRegStream(device_).stream();
     const auto waits_last = [&] { return traits_.sync->waits_last && traits_.sync->waits_last({operands_, flags_}); };
     const bool waits_first = C10_UNLIKELY(waits) && !waits_last();

@@ -68,7 +68,9 @@ class KernelScope : public DeviceCheck {
   bool waits_in_this_call() const {
     return traits_.sync && traits_.sync->waits({operands_, flags_});
   }
-  void enter(); // takes the turn of the stream: waits for the work that is queued on the stream
+  // Takes the turn of the stream: waits for the work that is queued on the stream. Without a kernel, the call touches no
+  // memory of the device, so it takes no turn.
+  void enter(bool has_kernel = true);
 
   // ---- 2. around the kernel
   // The CPU tensor that stands for `tensor`. A tensor that is not on the device is its own alias. The first form

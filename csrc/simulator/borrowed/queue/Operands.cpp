@@ -84,6 +84,9 @@ bool QueuedOperands::add(const Tensor& tensor, bool is_written, Tensor& meta, Te
   }
   if (!tensor.defined()) {
   } else if (is_device_tensor(tensor)) {
+    if (C10_UNLIKELY(takes_sparse && is_sparse_layout(*impl))) {
+      return !is_written && add_sparse(tensor, meta, cpu);
+    }
     if (has_components(*impl) || tensor.layout() != kStrided || tensor._is_zerotensor() || !tensor.has_storage()) {
       return false;
     }
@@ -103,6 +106,18 @@ bool QueuedOperands::add(const Tensor& tensor, bool is_written, Tensor& meta, Te
   }
   operands_.push_back({impl, cpu.unsafeGetTensorImpl(), meta.unsafeGetTensorImpl(), is_written});
   return true;
+}
+
+// The operands are the components. The kernel's tensor consists of their aliases.
+bool QueuedOperands::add_sparse(const Tensor& tensor, Tensor& meta, Tensor& cpu) {
+  bool can_be_queued = true;
+  cpu = map_components(tensor, c10::BackendComponent::CPUBit, [&](const Tensor& component) {
+    Tensor its_cpu;
+    can_be_queued = add(component, /*is_written=*/false, component_metas_.emplace_back(), its_cpu) && can_be_queued;
+    return its_cpu.defined() ? its_cpu : component;
+  });
+  meta = cpu;
+  return can_be_queued;
 }
 
 template <class T>

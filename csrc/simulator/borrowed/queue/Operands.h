@@ -5,6 +5,8 @@
 #include <ATen/core/stack.h>
 #include <c10/util/SmallVector.h>
 
+#include <vector>
+
 namespace at::openreg {
 
 // Whether queued work may use a CPU view of the storage. Memory of other code may be freed without regard to the stream,
@@ -20,7 +22,8 @@ class QueuedOperands {
   }
 
   torch::jit::Stack for_meta, for_kernel;
-  bool takes_masks = false; // a mask may be an index: the call has no result whose size the mask decides
+  bool takes_masks = false;  // a mask may be an index: the call has no result whose size the mask decides
+  bool takes_sparse = false; // a sparse tensor may be read: `for_meta` then has the alias of the kernel
 
   // Adds an argument to both stacks. Returns false if a call with such an argument is not queued.
   bool add(const c10::IValue& value, const c10::Argument& argument);
@@ -51,9 +54,11 @@ class QueuedOperands {
     }
   };
   c10::SmallVector<QueuedOperand, 6> operands_;
+  std::vector<Tensor> component_metas_; // of sparse operands; only operands_ refers to them
 
   // Adds an operand, and sets `meta` and `cpu` to the tensors that stand for it.
   bool add(const Tensor& tensor, bool is_written, Tensor& meta, Tensor& cpu);
+  bool add_sparse(const Tensor& tensor, Tensor& meta, Tensor& cpu);
   template <class T>
   bool add_list(const c10::List<T>& tensors, bool is_written);
 };

@@ -167,18 +167,6 @@ bool infer_captured_results(const c10::OperatorHandle& op, const QueueRule& rule
   return operands.can_write();
 }
 
-// Allocates the memory of a result that has the shape and the dtype of `meta`, and reserves the memory in `reserved`.
-Tensor make_result(Tensor&& meta, c10::DeviceIndex device, Reserved& reserved) {
-  c10::openreg::notify_new_tensor(meta.dtype());
-  auto memory = c10::openreg::make_storage(
-      at::detail::computeStorageNbytes(meta.sizes(), meta.strides(), meta.element_size()), device);
-  reserved.memory = c10::openreg::cpu_view_of(memory.get());
-  reserved.shape.set_sizes(meta.sizes());
-  reserved.shape.set_strides(meta.strides());
-  reserved.dtype = meta.dtype();
-  return relabel(std::move(meta), std::move(memory));
-}
-
 // Replaces each value of `results` by the result that the call returns: the argument that `op` writes, or a new tensor
 // with the shape of the meta tensor. Returns false if the device has no such tensor.
 bool make_results(const QueuedCall& call, torch::jit::Stack& results, QueuedKernel& kernel) {

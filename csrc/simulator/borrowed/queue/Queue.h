@@ -23,7 +23,7 @@
 // that waits.
 //
 // In a capture the calling thread cannot run the kernel. So PyTorch's own meta kernels are asked for more operators, and
-// a call whose operands do not fit raises the error at once.
+// a call whose operands do not fit raises the error at once. SparseCapture.h has the rules for sparse operands.
 //
 // Rules: a queued kernel keeps no device tensor alive. It holds CPU aliases (tensors over the same bytes,
 // ../KernelScope.h), which own no memory. If a tensor is freed meanwhile, its memory is reused in the order of the

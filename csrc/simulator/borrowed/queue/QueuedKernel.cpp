@@ -1,11 +1,14 @@
 #include "simulator/borrowed/queue/QueuedKernel.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/ops/copy_ops.h>
 
 #include <algorithm>
 
 #include "aten/native/Arguments.h"
+#include "runtime/OpenRegObserver.h"
 #include "simulator/ThreadOwned.h"
+#include "simulator/borrowed/Components.h"
 #include "simulator/borrowed/KernelAllocations.h"
 #include "simulator/borrowed/KernelScope.h"
 
@@ -14,11 +17,33 @@ namespace {
 
 constexpr c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
 
+// The tensors of `values`, with the components of a sparse tensor in its place.
+torch::jit::Stack components_of(const torch::jit::Stack& values) {
+  torch::jit::Stack components;
+  for (const c10::IValue& value : values) {
+    for_each_component(*value.toTensor().unsafeGetTensorImpl(), [&](const TensorImpl& part) {
+      components.emplace_back(new_reference(&part));
+    });
+  }
+  return components;
+}
+
 bool is_copy(const c10::OperatorHandle& op) {
   return op.operator_name().name == "aten::copy_";
 }
 
 } // namespace
+
+Tensor make_result(Tensor&& meta, c10::DeviceIndex device, Reserved& reserved) {
+  c10::openreg::notify_new_tensor(meta.dtype());
+  auto memory = c10::openreg::make_storage(
+      at::detail::computeStorageNbytes(meta.sizes(), meta.strides(), meta.element_size()), device);
+  reserved.memory = c10::openreg::cpu_view_of(memory.get());
+  reserved.shape.set_sizes(meta.sizes());
+  reserved.shape.set_strides(meta.strides());
+  reserved.dtype = meta.dtype();
+  return relabel(std::move(meta), std::move(memory));
+}
 
 void QueuedKernel::visit_operands(orOperandFn_t visit, void* context) const {
   const auto& arguments = op_.schema().arguments();
@@ -31,7 +56,9 @@ void QueuedKernel::visit_operands(orOperandFn_t visit, void* context) const {
                                                                       : orAccessRead | orAccessWrite;
     for_each_tensor(stack_[i], [&](const Tensor& tensor) {
       if (tensor.defined()) {
-        c10::openreg::visit_tensor(*tensor.unsafeGetTensorImpl(), access, visit, context);
+        for_each_component(*tensor.unsafeGetTensorImpl(), [&](const TensorImpl& part) {
+          c10::openreg::visit_tensor(part, access, visit, context);
+        });
       }
     });
   }
@@ -59,7 +86,10 @@ QueuedKernel::Misplaced QueuedKernel::run_kernel(torch::jit::Stack stack) {
   if (C10_UNLIKELY(random_)) {
     random_->callBoxed(op_, kCpu, &stack);
   } else {
-    op_.redispatchBoxed(kCpu, &stack);
+    op_.redispatchBoxed(dispatch_, &stack);
+    if (C10_UNLIKELY(dispatch_ != kCpu)) {
+      stack = components_of(stack);
+    }
   }
   Misplaced misplaced;
   for (size_t i = 0; i < reserved_.size(); ++i) {

@@ -17,17 +17,23 @@ struct Reserved {
   caffe2::TypeMeta dtype;
 };
 
+// Allocates the memory of a result that has the shape and the dtype of `meta`, and reserves the memory in `reserved`.
+Tensor make_result(Tensor&& meta, c10::DeviceIndex device, Reserved& reserved);
+
 class QueuedKernel final : public QueuedWork {
  public:
   // `random`: the kernel that stands in for the CPU's, if the CPU's generator is not the device's; null: the CPU's kernel.
+  // `dispatch`: the CPU's kernel is the one of this key.
   QueuedKernel(
       const c10::OperatorHandle& op,
       torch::jit::Stack&& operands,
       CallKey key,
-      const c10::KernelFunction* random = nullptr)
-      : op_(op), stack_(std::move(operands)), key_(key), random_(random) {}
+      const c10::KernelFunction* random = nullptr,
+      c10::DispatchKey dispatch = c10::DispatchKey::CPU)
+      : op_(op), stack_(std::move(operands)), key_(key), random_(random), dispatch_(dispatch) {}
 
-  // Adds the next result. The caller sets its memory, or leaves that null if the call returns no tensor for the result.
+  // Adds the next result, or the next component of a sparse result. The caller sets its memory, or leaves that null if
+  // the call returns no tensor for the result.
   Reserved& add_result() {
     return reserved_.emplace_back();
   }
@@ -45,6 +51,7 @@ class QueuedKernel final : public QueuedWork {
   torch::jit::Stack stack_; // CPU aliases
   CallKey key_;
   const c10::KernelFunction* random_;
+  c10::DispatchKeySet dispatch_;
   c10::SmallVector<Reserved, 2> reserved_;
 
   void compute(bool again) override;

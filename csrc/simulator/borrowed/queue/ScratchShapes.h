@@ -14,4 +14,19 @@ namespace at::openreg {
 // error of the CPU's kernel.
 void compute_shapes(const c10::OperatorHandle& op, QueuedOperands& operands);
 
+// What the indices of a sparse scratch tensor say. If a kernel gives results of other sizes for other indices, the sizes
+// depend on numbers that in a capture nobody knows.
+enum class ScratchIndices {
+  Same,   // all elements have one place; a compressed tensor has no element
+  Spread, // the elements have different places, as far as there are so many
+};
+
+// The results of the kernel of `key` on scratch tensors.
+struct ScratchResults {
+  torch::jit::Stack results;
+  bool refer = false; // all results lie in the memory of the operands: the call needs no kernel
+};
+ScratchResults compute_on_scratch(
+    const c10::OperatorHandle& op, const QueuedOperands& operands, c10::DispatchKey key, ScratchIndices indices);
+
 } // namespace at::openreg
