@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from torch_openreg.simulator import _expandable
 from torch_openreg.simulator._cli import _dry_tries
 from torch_openreg.simulator._cli import dry as command
 from torch_openreg.simulator._dry_changes import CHANGES
@@ -86,6 +87,78 @@ def test_a_change_needs_the_memory_of_a_program_that_makes_it_itself(
         assert f"{count} x {name}" in output.split("With one change each:")[1]
 
 
+# Each tensor is larger than the one before, so no segment of an allocator without expandable segments is used again.
+GROWING = "import torch\nfor size in (30, 50, 70):\n    x = torch.empty(size << 20, dtype=torch.int8, device='openreg')\n    del x\n"
+
+
+def test_expandable_segments_save_what_a_growing_tensor_leaves_behind(answer_of: Callable[..., Answer]) -> None:
+    output, answer = answer_of(GROWING, "--try", "expandable_segments")
+    (row,) = answer["tried"]
+    assert answer["peak_reserved"] == (30 + 50 + 70) << 20
+    assert row == {
+        "change": "expandable_segments",
+        "changed": {"segment": 1},
+        "error": None,
+        "fits": True,
+        "peak_allocated": answer["peak_allocated"],
+        "peak_reserved": 80 << 20,  # 4 steps of 20 MiB
+        "saved_bytes": 70 << 20,
+        "step_seconds": answer["step_seconds"],
+    }
+    assert "1 x segment" in output
+
+
+def test_expandable_segments_have_no_answer_for_a_program_that_does_not_fit(
+    dry: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("import torch\ntorch.empty(1 << 50, dtype=torch.int8, device='openreg')\n")
+    status, output, _ = dry("--try", "expandable_segments", file)
+    assert status == 1 and f"does not apply: {CHANGES['expandable_segments']}" in output
+
+
+def history(*calls: tuple[str, int, int, int]) -> list[dict[str, Any]]:
+    return [dict(zip(("action", "addr", "size", "stream"), each, strict=True)) for each in calls]
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("calls", "expected"),
+    [
+        ((), (0, 0)),
+        # A small block and a large one, and another stream: a segment for each.
+        ((("alloc", 1, 1, 0), ("alloc", 2, MIB + 1, 0), ("alloc", 3, 512, 7)), (24 * MIB, 3)),
+        # The end grows, together with the free range before it.
+        ((("alloc", 1, 30 * MIB, 0), ("free_completed", 1, 30 * MIB, 0), ("alloc", 2, 41 * MIB, 0)), (60 * MIB, 1)),
+        # The hole fits exactly, so the free end stays for the block after it.
+        (
+            (
+                *(("alloc", each, 10 * MIB, 0) for each in (1, 2, 3)),
+                ("free_completed", 1, 10 * MIB, 0),
+                ("alloc", 4, 10 * MIB, 0),
+                ("alloc", 5, 10 * MIB, 0),
+            ),
+            (40 * MIB, 1),
+        ),
+        # Neighbours become one range.
+        (
+            (
+                *(("alloc", each, 10 * MIB, 0) for each in (1, 2, 3, 4)),
+                *(("free_completed", each, 10 * MIB, 0) for each in (1, 3, 2)),
+                ("alloc", 5, 30 * MIB, 0),
+            ),
+            (40 * MIB, 1),
+        ),
+        # A free that only waits for an event keeps the block.
+        ((("alloc", 1, 20 * MIB, 0), ("free_requested", 1, 20 * MIB, 0), ("alloc", 2, 20 * MIB, 0)), (40 * MIB, 1)),
+    ],
+)
+def test_expandable_segments_grow_as_cudas(calls: Any, expected: tuple[int, int]) -> None:
+    assert _expandable.reserved(history(*calls)) == expected
+
+
 def test_a_change_that_finds_nothing_says_so(answer_of: Callable[..., Answer], tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     options = ("--try", "fused=True,reshard_after_forward=False", "--html", str(page))
@@ -108,7 +181,7 @@ def test_a_program_that_fits_only_with_the_change_saves_no_known_bytes() -> None
     changed = {"changed": {"Block": 4}, "fits": True, "exit_status": 0, "out_of_memory_at": None, "error": None}
     changed |= {"peak_allocated": 5, "peak_reserved": 7, "step_seconds": 0.5}
     unchanged = changed | {"changed": {}, "fits": False, "exit_status": 1, "out_of_memory_at": "train.py:2"}
-    (row,) = _dry_tries.run(["checkpoint"], lambda: changed, unchanged)
+    (row,) = _dry_tries.run(["checkpoint"], lambda: changed, unchanged, devices=[])
     assert (row["fits"], row["peak_reserved"], row["saved_bytes"], row["step_seconds"]) == (True, 7, None, 0.5)
     _head, before, after = _dry_tries.rows(unchanged | {"tried": [row]})
     assert (before[1], after[1], after[4], after[5]) == ("no", "yes", "", "500 ms")

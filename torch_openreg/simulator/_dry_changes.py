@@ -11,7 +11,9 @@ CHANGES = {
     "fused=True": "no optimizer that can be fused made a step, or the program chose fused or foreach itself",
     "foreach=False": "no optimizer that has foreach made a step, or the program chose fused or foreach itself",
     "reshard_after_forward=False": "no module of FSDP2 was called",
+    "expandable_segments": "the program did not fit, so what it would have allocated later is not known",
 }
+COMPUTED = "expandable_segments"  # the program is not run again: its allocations are the same (_expandable.py)
 
 
 def checked(name: str) -> str:

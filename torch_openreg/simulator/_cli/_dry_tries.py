@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch_openreg import _page
+from torch_openreg._cli import memory
 from torch_openreg._words import size
+from torch_openreg.simulator import _expandable
 from torch_openreg.simulator._cli import _dry_time
-from torch_openreg.simulator._dry_changes import CHANGES
+from torch_openreg.simulator._dry_changes import CHANGES, COMPUTED
 
 HEAD = ("change", "fits", "allocated", "reserved", "saved", "step", "changed")
 
@@ -30,10 +32,28 @@ def _row(change: str, answer: Mapping[str, Any], unchanged: Mapping[str, Any]) -
     }
 
 
-def run(changes: Iterable[str], run_once: Callable[[], dict[str, Any]], unchanged: Mapping[str, Any]) -> list[Any]:
-    """Runs the program once with each change. Returns a row for each; None stands for what is not known."""
+def _with_expandable_segments(unchanged: Mapping[str, Any], devices: Iterable[memory.Device]) -> dict[str, Any]:
+    """The answer, if the allocator had them."""
+    history = [each.history for each in devices if each.index == unchanged["device"] and each.history]
+    if not history or not unchanged["fits"]:
+        return {**unchanged, "exit_status": 0, "changed": {}}
+    peak, segments = _expandable.reserved(history[0])
+    return {**unchanged, "peak_reserved": peak, "changed": {"segment": segments}}
+
+
+def run(
+    changes: Iterable[str],
+    run_once: Callable[[], dict[str, Any]],
+    unchanged: Mapping[str, Any],
+    devices: Sequence[memory.Device],
+) -> list[Any]:
+    """Runs the program once with each change. Returns a row for each; None stands for what is not known. ``devices``: the
+    memory of the run without a change."""
     rows = []
     for change in changes:
+        if change == COMPUTED:
+            rows.append(_row(change, _with_expandable_segments(unchanged, devices), unchanged))
+            continue
         os.environ["OPENREG_DRY_CHANGE"] = change
         print(f"tries {change}", flush=True)
         rows.append(_row(change, run_once(), unchanged))

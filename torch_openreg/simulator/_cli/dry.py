@@ -280,7 +280,7 @@ def main(argv: Sequence[str]) -> int:
         answer["found"] = {options.find[0]: found}
     if options.changes:
         answer["tried"] = _dry_tries.run(
-            options.changes, lambda: _run_ranks(options, subprocess.DEVNULL)[0], unchanged=answer
+            options.changes, lambda: _run_ranks(options, subprocess.DEVNULL)[0], answer, devices
         )
     if options.json:
         Path(options.json).write_text(json.dumps(answer, indent=1) + "\n")
