@@ -551,6 +551,28 @@ def sharing_survives_a_file(device):
     equal(base.tolist(), [0.0, 1.0, 1.0, 0.0])
 
 
+@files.check("storage")
+def quantized_tensors_are_copied_and_saved(device):
+    """A quantized tensor is moved, copied deeply, and saved and loaded on the device, with its scale and values."""
+    import copy
+    import io
+
+    host = torch.quantize_per_tensor(torch.tensor([0.0, 1.0, 2.0]), 0.5, 0, torch.quint8)
+    try:
+        q = torch.quantize_per_tensor(torch.tensor([0.0, 1.0, 2.0]).to(device), 0.5, 0, torch.quint8)
+    except (NotImplementedError, RuntimeError) as error:
+        raise NotOffered(str(error)) from error
+    file = io.BytesIO()
+    torch.save(q, file)
+    file.seek(0)
+    deep, loaded, moved = copy.deepcopy(q), torch.load(file), host.to(device)
+    for copied in (deep, loaded, moved, torch.empty_like(q).copy_(q)):
+        equal((copied.device.type, copied.q_scale()), (q.device.type, 0.5))
+        same(copied.dequantize(), torch.tensor([0.0, 1.0, 2.0]))
+    assert deep.data_ptr() != q.data_ptr(), "copy.deepcopy gives a tensor that shares the memory"
+    equal(q.cpu().int_repr().tolist(), [0, 2, 4])
+
+
 @files.check()
 def a_state_dict_is_saved_and_loaded(device):
     """A module's state dict, saved on the device, loads into a module on the device and on the CPU."""

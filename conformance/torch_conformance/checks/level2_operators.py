@@ -2,7 +2,19 @@
 
 import torch
 
-from ..kit import NotOffered, accepted, equal, out_is_resized, raises, refused, same, usable
+from ..kit import (
+    NotOffered,
+    accepted,
+    equal,
+    note,
+    out_is_resized,
+    python,
+    raises,
+    refused,
+    same,
+    taken_or_refused,
+    usable,
+)
 from ..registry import Topic
 
 dispatch = Topic(
@@ -175,6 +187,38 @@ def linear_algebra_agrees(device):
         same(f(y), f(x), rtol=1e-3, atol=1e-3)
 
 
+@dispatch.check(defined="torch/linalg/__init__.py: svd; aten/src/ATen/native/BatchLinearAlgebra.cpp: linalg_svd")
+def cudas_drivers_of_svd_are_taken(device):
+    """linalg.svd takes the names of CUDA's drivers, as programs for CUDA give them, and has the CPU's singular values."""
+    x = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))
+    y, expected = x.to(device), torch.linalg.svdvals(x)
+    for driver in ("gesvd", "gesvdj", "gesvda"):
+        if torch.device(device).type == "cpu":
+            raise NotOffered("drivers are for devices beside the CPU")
+        accepted(lambda: torch.linalg.svd(y, full_matrices=False, driver=driver)[1], expected)
+        out = [torch.empty(0, device=device) for _ in range(3)]
+        accepted(lambda: torch.linalg.svd(y, full_matrices=False, driver=driver, out=out)[1], expected)
+
+
+@dispatch.check(defined="aten/src/ATen/native/TensorFactories.cpp")
+def windows_agree(device):
+    """The windows of signal processing, which are made on the device, have the CPU's numbers."""
+    for make in (torch.hann_window, torch.hamming_window, torch.blackman_window, torch.bartlett_window):
+        same(make(7, device=device), make(7))
+
+
+@dispatch.check(defined="aten/src/ATen/native/TensorFactories.cpp: kaiser_window_stub")
+def the_kaiser_window_agrees(device):
+    """torch.kaiser_window, for which a device fills a stub of PyTorch, has the CPU's numbers."""
+    try:
+        found = torch.kaiser_window(7, device=device)
+    except RuntimeError as error:
+        if "missing kernel" in str(error):
+            raise NotOffered(str(error).splitlines()[-1]) from error
+        raise
+    same(found, torch.kaiser_window(7))
+
+
 @dispatch.check("not_the_host")
 def out_on_another_device_is_refused(device):
     """add refuses out= on another device."""
@@ -241,6 +285,23 @@ def nested_tensors(device):
     parts = [torch.ones(2, 3).to(device), torch.full((4, 3), 2.0).to(device)]
     nested = torch.nested.nested_tensor(parts, layout=torch.jagged)
     same(list((nested * 2).unbind()), [2 * part.cpu() for part in parts])
+
+
+@dispatch.check("storage", defined="aten/src/ATen/native/nested/NestedTensorMath.cpp")
+def nested_tensors_of_one_buffer(device):
+    """A nested tensor is made of a padded tensor and a mask, or is a view of a buffer. Its sizes are on the CPU."""
+    padded = torch.arange(24.0).reshape(2, 3, 4)
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    parts = torch.nested.nested_tensor([padded[0, :2], padded[1]])
+    sizes = parts._nested_tensor_size(), parts._nested_tensor_strides(), parts._nested_tensor_storage_offsets()
+    buffer = torch.cat([padded[0, :2].reshape(-1), padded[1].reshape(-1)])
+    try:
+        of_mask = torch._nested_tensor_from_mask(padded.to(device), mask.to(device))
+        of_buffer = torch._nested_view_from_buffer(buffer.to(device), *sizes)
+    except NotImplementedError as error:
+        raise NotOffered(str(error)) from error
+    for nested in (of_mask, of_buffer):
+        same([part.cpu() for part in nested.unbind()], [padded[0, :2], padded[1]])
 
 
 outputs = Topic(
@@ -373,7 +434,35 @@ def a_reduction_refuses_out_on_another_device(device):
         op(many.to(device), out=on.clone())
         for operand, out in ((many.to(device), off), (off, on)):
             refused(lambda op=op, operand=operand, out=out: op(operand, out=out.clone()))
-    refused(lambda: torch.renorm(many.to(device).view(2, 1), 2, 0, 1, out=many.view(2, 1).clone()))
+    usable(device)
+
+
+@mixed.check()
+def the_refusal_of_an_output_names_its_device(device):
+    """The errors of renorm and mode for out= on another device name the device that out= must have."""
+    host = torch.tensor([0.5, 1.5])
+    x, index = host.to(device), torch.zeros((), dtype=torch.int64)
+    with raises(RuntimeError, "Expected out tensor to have device"):
+        torch.renorm(x.view(2, 1), 2, 0, 1, out=host.view(2, 1).clone())
+    with raises(RuntimeError, "expected device '.*' but got 'cpu' for values output"):
+        torch.mode(x, out=(torch.tensor(0.5), index.to(device)))
+    with raises(RuntimeError, "expected device '.*' but got 'cpu' for indices output"):
+        torch.mode(x, out=(torch.tensor(0.5).to(device), index))
+    usable(device)
+
+
+@mixed.check(defined="ATen/native/cuda/PointwiseOpsKernel.cu: addcmul_cuda_kernel")
+def only_the_last_factor_of_addcmul_is_a_scalar_of_the_cpu(device):
+    """addcmul takes a 0-dim tensor2 of the CPU. It refuses a 0-dim self or tensor1 of the CPU, or computes with it."""
+    host, two = torch.arange(3.0), torch.tensor(2.0)
+    x = host.to(device)
+    accepted(lambda: torch.addcmul(x, x, two), host * 3)
+    accepted(lambda: torch.addcmul(x, x, two, out=x.clone()), host * 3)
+    accepted(lambda: x.clone().addcmul_(x, two), host * 3)
+    taken_or_refused(lambda: torch.addcmul(x, two, x), host * 3)
+    taken_or_refused(lambda: torch.addcmul(x, two, x, out=x.clone()), host * 3)
+    taken_or_refused(lambda: x.clone().addcmul_(two, x), host * 3)
+    taken_or_refused(lambda: torch.addcmul(two, x, x), 2 + host * host)
     usable(device)
 
 
@@ -589,6 +678,32 @@ def a_kernel_can_be_registered_for_the_key(device):
     library.impl("where", lambda x: "cpu", "CPU")
     equal(torch.ops.conformance_key.where(torch.ones(1).to(device)), "device")
     equal(torch.ops.conformance_key.where(torch.ones(1)), "cpu")
+
+
+@custom.check("private_use", why="An operator of a backend that lacks a kernel raises, or cannot be compiled.")
+def the_backends_own_operators_have_their_kernels(device):
+    """Each operator that the backend defines has a kernel. An operator of the device also has a meta kernel."""
+    from torch._library.simple_registry import singleton
+
+    names, has = torch._C._dispatch_get_all_op_names(), torch._C._dispatch_has_kernel_for_dispatch_key
+    code = "import torch; print(*{name.split(':')[0] for name in torch._C._dispatch_get_all_op_names()})"
+    of_torch = python(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0").split()
+    spaces = {n.split(":")[0] for n in names if has(n, "PrivateUse1") or has(n, "AutogradPrivateUse1")}
+    spaces -= {space for space in spaces if space in of_torch or space.startswith("conformance")}
+    if not spaces:
+        raise NotOffered("the backend defines no operators of its own")
+    everywhere = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "Autograd")
+    for name in (name for name in names if name.split(":")[0] in spaces):
+        keys = [
+            k
+            for k in (*everywhere, "PrivateUse1", "AutogradPrivateUse1", "Meta", "CPU", "BackendSelect")
+            if has(name, k)
+        ]
+        assert keys, f"{name} has no kernel: each call raises"
+        assert keys != ["Meta"] and keys != ["AutogradPrivateUse1", "Meta"], f"{name} has no kernel for the device"
+        fake = singleton.find(name).fake_impl.kernel or "Meta" in keys or any(key in keys for key in everywhere)
+        if "PrivateUse1" in keys and not fake:
+            note(f"{name} has no meta kernel, so torch.compile and torch.export refuse it")
 
 
 @custom.check()

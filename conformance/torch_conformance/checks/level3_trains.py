@@ -338,6 +338,31 @@ def the_overrideable_attention_agrees(device):
     same([t.grad for t in there], [t.grad for t in host], rtol=1e-4, atol=1e-4)
 
 
+@modules.check("private_use", defined="ATen/native/transformers/attention.cpp: _fused_sdp_choice_stub")
+def attention_reaches_the_backends_kernel(device):
+    """If the backend has a fused attention, scaled_dot_product_attention calls it for some dtype."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    operator = "_scaled_dot_product_fused_attention_overrideable"
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{operator}", "PrivateUse1"):
+        raise NotOffered(f"the backend has no kernel for {operator}")
+    seen = set()
+
+    class Log(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.add(function._schema.name)
+            return function(*args, **(kwargs or {}))
+
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        try:
+            x = torch.ones(2, 4, 16, 64, dtype=dtype).to(device)
+            with Log():
+                torch.nn.functional.scaled_dot_product_attention(x, x, x)
+        except (RuntimeError, TypeError):  # the device lacks the dtype
+            continue
+    assert f"aten::{operator}" in seen, "attention never calls the backend's kernel: _fused_sdp_choice does not name it"
+
+
 @modules.check(why="Exported programs and functional transforms call this form, not native_batch_norm.")
 def the_functional_batch_norm_agrees(device):
     """_native_batch_norm_legit normalizes and updates the running statistics as on the CPU."""
@@ -528,6 +553,21 @@ def the_cpus_generator_is_left_alone(device):
     before = torch.get_rng_state()
     torch.rand(99, device=device), torch.nn.functional.dropout(torch.ones(99).to(device))
     assert torch.equal(before, torch.get_rng_state())
+
+
+@random.check("module", "storage", "generator", "not_the_host")
+def dropout_of_a_nested_tensor_draws_on_the_device(device):
+    """The dropout of a nested tensor repeats after torch.TYPE.manual_seed, and leaves the CPU's generator alone."""
+    try:
+        nested = torch.nested.nested_tensor([torch.ones(5, 9).to(device), torch.ones(7, 9).to(device)])
+    except (NotImplementedError, RuntimeError) as error:
+        raise NotOffered(str(error)) from error
+    before, found = torch.get_rng_state(), []
+    for _ in range(2):
+        device_module(device).manual_seed(5)
+        found.append(torch.nn.functional.dropout(nested, 0.5).to_padded_tensor(0.0).cpu())
+    same(found[1], found[0])
+    assert torch.equal(before, torch.get_rng_state()), "the CPU's generator has advanced"
 
 
 @random.check("module", "generator", "not_the_host")

@@ -160,22 +160,71 @@ shares = Topic(
 )
 
 
-@shares.check("not_the_host")
-def a_spawned_child_shares_a_tensor(device):
-    """A tensor that is sent to a spawned process is not copied: the parent sees what the child wrote to it."""
+def _file(source):
+    """Runs ``source`` in a new Python process as a file, because a spawned child imports its parent's file."""
     import os
     import subprocess
     import sys
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "share.py")
+        path = os.path.join(folder, "program.py")
         with open(path, "w") as file:
-            file.write(_SHARE.replace("DEVICE", repr(device)))
-        result = subprocess.run([sys.executable, path], capture_output=True, text=True)
+            file.write(source)
+        return subprocess.run([sys.executable, path], capture_output=True, text=True)
+
+
+@shares.check("not_the_host")
+def a_spawned_child_shares_a_tensor(device):
+    """A tensor that is sent to a spawned process is not copied: the parent sees what the child wrote to it."""
+    result = _file(_SHARE.replace("DEVICE", repr(device)))
     equal((result.returncode, result.stdout), (0, "4.0 4.0\n0\n")) if result.returncode == 0 else equal(
         result.stderr[-800:], ""
     )
+
+
+_RELEASE = """
+import torch, torch.multiprocessing as mp
+
+def child(queue, answers):
+    x = queue.get()
+    answers.put("has it")
+    queue.get()
+    del x
+    answers.put("has dropped it")
+    queue.get()
+
+if __name__ == "__main__":
+    mp.set_start_method("spawn")
+    module = getattr(torch, TYPE)
+    queue, answers = mp.Queue(), mp.Queue()
+    process = mp.Process(target=child, args=(queue, answers))
+    process.start()
+    torch.empty(1, device=DEVICE)
+    x = torch.empty(64 << 20, dtype=torch.uint8, device=DEVICE)
+    free, total = torch.accelerator.get_memory_info(DEVICE)
+    reserved = torch.accelerator.memory_stats(DEVICE)["reserved_bytes.all.current"]
+    module.set_per_process_memory_fraction((reserved + (32 << 20)) / total)
+    queue.put(x)
+    answers.get(timeout=100)
+    del x
+    queue.put(None)
+    answers.get(timeout=100)
+    torch.empty(64 << 20, dtype=torch.uint8, device=DEVICE)
+    queue.put(None)
+    process.join(60)
+"""
+
+
+@shares.check("not_the_host", "memory_info", "memory_fraction", "statistics", 
+              why="A loader that sends its batches through a queue keeps the memory that its readers have released, "
+              "unless the allocator asks for it before it fails.",
+              defined="c10/core/Allocator.h: FreeMemoryCallback; torch/csrc/CudaIPCTypes.h: CudaIPCCollect")  # fmt: skip
+def released_memory_is_collected_before_an_allocation_fails(device):
+    """Memory that was sent to another process, and that nobody uses any more, does not make an allocation fail."""
+    type = torch.device(device).type
+    result = _file(_RELEASE.replace("DEVICE", repr(device)).replace("TYPE", repr(type)))
+    assert result.returncode == 0, result.stderr.strip()[-800:]
 
 
 spawns = Topic(
@@ -242,23 +291,16 @@ if __name__ == "__main__":
 
 
 def _run_group(device, body):
-    import os
     import re
-    import subprocess
-    import sys
-    import tempfile
     import textwrap
 
     source = _GROUP.replace("TYPE", repr(torch.device(device).type))
     source = source.replace("BODY", textwrap.indent(textwrap.dedent(body).strip(), "    "))
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "group.py")
-        with open(path, "w") as file:
-            file.write(source)
-        result = subprocess.run([sys.executable, path], capture_output=True, text=True)
+    result = _file(source)
     if re.search(r"Duplicate \w+ detected", result.stderr) and device_count(device) == 1:
         raise NotOffered("NCCL gives no two processes the same device, and there is one device")
     assert result.returncode == 0, result.stderr[-1500:]
+    return result.stdout
 
 
 @groups.check()
@@ -295,6 +337,28 @@ def data_parallel_training_averages_gradients(device):
         assert model.module.weight.grad.tolist() == [[1.5, 1.5, 1.5]]
         """,
     )
+
+
+@groups.check(why="DistributedDataParallel logs how long the parts of a step take, as torch.distributed's tools show.",
+              defined="torch/csrc/distributed/c10d/reducer_timer.hpp: TimerRegistry")  # fmt: skip
+def the_parts_of_a_step_are_timed(device):
+    """DistributedDataParallel's log has the times of forward and backward, which the backend's timer measures."""
+    said = _run_group(
+        device,
+        """
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(300, 300).to(device))
+        for _ in range(4):
+            model(torch.ones(300, 300, device=device)).sum().backward()
+        log = model._get_ddp_logging_data()
+        times = [log.get(f"avg_{part}_compute_time", 0) for part in ("forward", "backward")]
+        if rank == 0:
+            print(*times)
+        """,
+    )
+    times = [int(time) for time in said.split()]
+    if times == [0, 0]:
+        raise NotOffered("the backend has no timer in c10d's TimerRegistry")
+    assert all(time > 0 for time in times), f"forward and backward take {times} nanoseconds"
 
 
 @groups.check(quick=False)
