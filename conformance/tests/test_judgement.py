@@ -54,6 +54,7 @@ def raising(error: Exception) -> Callable[..., object]:
         (RuntimeError(repr("Could not run 'aten::mm.out' \"")), "aten::mm.out", "needs operator"),
         (NotImplementedError("The operator 'aten::mm' is not implemented for npu"), "aten::mm", "needs operator"),
         (NotImplementedError("no kernel for aten.mm.default"), "aten::mm", "needs operator"),
+        (RuntimeError("Operator 'aten::mm.out' is not implemented for device npu"), "aten::mm.out", "needs operator"),
         (RuntimeError("expected aten::mm to have two operands"), "", "passed"),
         (NotImplementedError("implement resizePrivateUse1Bytes"), "", "not offered"),
         (NotImplementedError("Could not run 'conformance::twice'"), "", "not offered"),
@@ -69,6 +70,13 @@ def test_a_missing_operator_is_told_by_its_name(error: Exception, operator: str,
             device_side(raising(error))
 
     assert outcome(refusal)["result"] == inside
+
+
+def test_a_dtype_that_the_device_lacks_is_not_offered(outcome: Outcome) -> None:
+    for said in ("unsupported tensor dtype", "npu: Unsupported dtype for add"):
+        expected = {"result": "not offered", "detail": f"the device lacks a dtype: RuntimeError: {said}"}
+        assert outcome(raising(RuntimeError(said))) == expected
+    assert outcome(raising(RuntimeError("the dtype of out= is unsupported")))["result"] == "failed"
 
 
 def test_what_the_backend_does_not_override_is_not_offered(outcome: Outcome) -> None:

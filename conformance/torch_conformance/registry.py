@@ -70,6 +70,8 @@ _ABSENT = re.compile(
 # PyTorch's error for an operator without a kernel, or its repr(), which may have a backslash before each quote. The
 # operators that checks define are in namespaces of their own.
 _COULD_NOT_RUN = re.compile(r"Could not run \\?'((?!conformance)\w+::[\w.]+)\\?'")
+# Other words of backends for the same, in an error of any type: Operator 'aten::linspace.out' is not implemented for ...
+_NOT_IMPLEMENTED = re.compile(r"[Oo]perator \\?'((?!conformance)\w+::[\w.]+)\\?' is not (?:currently )?implemented")
 # An operator in the message of a NotImplementedError: aten::add.out, or aten.add.out as Python prints it.
 _OPERATOR = re.compile(r"\b(aten|prims)(?:::|\.)(\w+(?:\.\w+)?)")
 
@@ -80,7 +82,7 @@ def missing_operator(error: BaseException | None) -> str:
     The empty string if no error says so.
     """
     while error is not None:
-        if found := _COULD_NOT_RUN.search(str(error)):
+        if found := _COULD_NOT_RUN.search(str(error)) or _NOT_IMPLEMENTED.search(str(error)):
             return found[1]
         says_so = isinstance(error, NotImplementedError) or type(error).__name__ == "OperatorNotFound"
         if says_so and (found := _OPERATOR.search(str(error))):

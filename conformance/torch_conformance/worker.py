@@ -11,6 +11,7 @@ import gc
 import json
 import linecache
 import os
+import re
 import sys
 import time
 import traceback
@@ -49,12 +50,16 @@ def _statement(error: BaseException, file: str) -> str:
     return " ".join(text.split())[:300]
 
 
+# The words with which backends say that they have no tensors of a dtype, or no kernel for it.
+_NO_DTYPE = re.compile(r"(?i)\bunsupported (?:\w+ ){0,3}dtype\b")
+
+
 def _lacks(error: BaseException, device: str, file: str) -> str:
     """Why an error means that the backend lacks something optional, or the empty string. ``file`` has the check.
 
     PyTorch raises NotImplementedError for a function of the hooks, of a generator or of an allocator that a backend
     does not override. A module that lacks a function which the check calls raises AttributeError. If PyTorch calls the
-    function, as torch.load calls torch.TYPE.device, programs fail, and so does the check.
+    function, as torch.load calls torch.TYPE.device, programs fail, and so does the check. A dtype is optional too.
     """
     import torch
 
@@ -65,6 +70,8 @@ def _lacks(error: BaseException, device: str, file: str) -> str:
         return f"torch.{torch.device(device).type} has no {error.name}"
     if isinstance(error, NotImplementedError) and "Could not run" not in str(error):
         return _message(error).splitlines()[0]
+    if _NO_DTYPE.search(str(error)):
+        return f"the device lacks a dtype: {_message(error)}".splitlines()[0]
     return ""
 
 

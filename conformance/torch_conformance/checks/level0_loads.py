@@ -176,7 +176,8 @@ def another_package_may_be_installed(device):
     """With a second package in the group torch.backends, both are loaded, and the device works."""
     code = f"import sys, torch; print('loaded' in vars(sys), torch.ones(2, device={device!r}).sum().item())"
     result = start_beside("import sys; sys.loaded = True", code)
-    equal((result.returncode, result.stdout), (0, "True 2.0\n"))
+    assert result.returncode == 0, f"exit status {result.returncode}: {result.stderr.strip()[-1500:]}"
+    equal(result.stdout, "True 2.0\n")
 
 
 @coexistence.check("private_use")
