@@ -297,10 +297,11 @@ def nested_tensors_of_one_buffer(device):
     buffer = torch.cat([padded[0, :2].reshape(-1), padded[1].reshape(-1)])
     try:
         of_mask = torch._nested_tensor_from_mask(padded.to(device), mask.to(device))
+        of_sizes = torch._nested_from_padded(padded.to(device), sizes[0])
         of_buffer = torch._nested_view_from_buffer(buffer.to(device), *sizes)
     except NotImplementedError as error:
         raise NotOffered(str(error)) from error
-    for nested in (of_mask, of_buffer):
+    for nested in (of_mask, of_sizes, of_buffer):
         same([part.cpu() for part in nested.unbind()], [padded[0, :2], padded[1]])
 
 
