@@ -198,7 +198,7 @@ if __name__ == "__main__":
     mp.set_start_method("spawn")
     module = getattr(torch, TYPE)
     queue, answers = mp.Queue(), mp.Queue()
-    process = mp.Process(target=child, args=(queue, answers))
+    process = mp.Process(target=child, args=(queue, answers), daemon=True)  # ends with its parent
     process.start()
     torch.empty(1, device=DEVICE)
     x = torch.empty(64 << 20, dtype=torch.uint8, device=DEVICE)
