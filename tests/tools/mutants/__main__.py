@@ -103,7 +103,7 @@ def cases_of(row: str, names: list[str]) -> list[str]:
 
 
 # Slow checks, which start Python processes, and the sample of the sweeps. Of the mutants, only those that ignore an
-# environment variable run all of these.
+# environment variable run all of these. A mutant whose `first` is the whole name of a slow check runs that one.
 SLOW = ("loads/autoload/*", "loads/exit/*", "processes/*", "operators/op/*", "operators/module/*",
         "trains/optimizer/*", "memory/limits/the_shared_settings_are_read")  # fmt: skip
 
@@ -133,7 +133,7 @@ def names_of(mutant: table.Mutant, mode: str, python: Path) -> list[str]:
     first = (mutant.first, "tools/interfaces/*", "*")
     passed.sort(key=lambda name: next(n for n, pattern in enumerate(first) if fnmatch.fnmatch(name, pattern)))
     if mutant.kind != "environment":
-        passed = [name for name in passed if not any(fnmatch.fnmatch(name, pattern) for pattern in SLOW)]
+        passed = [n for n in passed if n == mutant.first or not any(fnmatch.fnmatch(n, slow) for slow in SLOW)]
     row = mutant.name.partition(".")[2]
     if mutant.kind in ("row", "stub"):
         passed = cases_of(row, sweeps(python)) + passed
@@ -210,6 +210,7 @@ def page(results: dict[str, dict[str, Any]]) -> str:
     by_tests = [m for m in caught if results[m.name]["mode"] == "own test"]
     by_kit = [m for m in caught if m not in by_tests]
     lost = [m for m in by_kit if results[m.name]["result"] == "not offered"]
+    noted = [m for m in by_kit if results[m.name]["result"] in ("noted", "needs operator")]
     survivors = [m for m in tried if m not in caught]
     share = 100 * len(by_kit) / max(len(tried), 1)
     no_defect = [m for m in survivors if (table.why_it_survives(m.name) or "").startswith("equivalent")]
@@ -235,7 +236,9 @@ def page(results: dict[str, dict[str, Any]]) -> str:
         f"{len(lost)} of the mutants that the kit catches are marked *not offered any more*: a check passes on the "
         "device, and says of the mutant that it does not offer an ability. Only a run with `--baseline` counts such a "
         "result as bad, because the baseline says that the device offered the ability before. In nearly all of these "
-        "mutants the row or the nondeterminism check of an operator is left out, and the check has the name of that operator.",
+        "mutants the row or the nondeterminism check of an operator is left out, and the check has the name of that operator. "
+        f"{len(noted)} more are marked *noted* or *needs operator*: the check passes with a remark, for example that the "
+        "mutant accepts what CUDA refuses, or waits for the operator. A run with `--baseline` counts this as bad too.",
         "",
         "| kind | mutants | caught by the kit | of these, not offered any more | caught by own tests | survivors |",
         "|---|---|---|---|---|---|",
@@ -342,7 +345,7 @@ def main() -> int:
     print(f"{len(results)} mutants, {by_kit} caught by the kit, {len(results) - by_kit - len(survivors)} by own tests, "
           f"survivors: {', '.join(survivors) or 'none'}")  # fmt: skip
     unexplained = [name for name in survivors if not table.why_it_survives(name)]
-    return 1 if unexplained or by_kit < 0.9 * len(results) else 0
+    return 1 if unexplained or by_kit < 0.92 * len(results) else 0
 
 
 if __name__ == "__main__":

@@ -305,13 +305,14 @@ REPLACED = (
            find="  torch::jit::TensorBackendMetaRegistry(DeviceType::PrivateUse1, &save, &load);",
            code="  if (!MUTANT(\"backend_meta.registration\")) "
            "torch::jit::TensorBackendMetaRegistry(DeviceType::PrivateUse1, &save, &load);", first="tensors/files/*"),
-    Mutant("free_memory_callback.collect_shared", "row", RUNTIME + "Sharing.cpp", after="  void Execute() override {",
-           code="return;", first="processes/*"),
+    Mutant("free_memory_callback.collect_shared", "row", RUNTIME + "Sharing.cpp", after="  void Execute() override {", code="return;",
+           first="processes/sharing/released_memory_is_collected_before_an_allocation_fails"),
     Mutant("reducer_timer.registration", "row", "csrc/distributed/ReducerTimer.cpp",
            find="C10_REGISTER_TYPED_CLASS(TimerRegistry, c10::DeviceType::PrivateUse1, ReducerTimer)",
            code="const bool timer_registered = [] { if (!MUTANT(\"reducer_timer.registration\")) TimerRegistry()->Register("
            "c10::DeviceType::PrivateUse1, [](c10::Device device) -> std::unique_ptr<c10d::Timer> { "
-           "return std::make_unique<ReducerTimer>(device); }); return true; }();", first="processes/*"),
+           "return std::make_unique<ReducerTimer>(device); }); return true; }();",
+           first="processes/distributed/the_parts_of_a_step_are_timed"),
     Mutant("profiler_stubs.registration", "row", "csrc/profiler/Registration.cpp",
            find="  torch::profiler::impl::registerPrivateUse1Methods(profiler_stubs());",
            code="  if (!MUTANT(\"profiler_stubs.registration\")) torch::profiler::impl::registerPrivateUse1Methods(profiler_stubs());",
@@ -431,11 +432,10 @@ EXPECTED_SURVIVORS: dict[str, str] = {
                     "smooth_l1_loss_backward", "cummax")},
     **{f"layout.{name}": "the layout's fallback or PyTorch's composite kernels give the same results in all calls of the tests"
        for name in ("copy_.SparsePrivateUse1", "copy_.NestedTensorPrivateUse1", "overshadowed.SparseCsrPrivateUse1",
-                    "overshadowed.QuantizedPrivateUse1", "fallback.NestedTensorPrivateUse1")},
-    **{f"rule.{name}": "an internal operator; no check and no test calls it with the tensors of two devices that its rule is about"
-       for name in ("_nested_from_padded", "_nested_view_from_buffer", "_validate_compressed_sparse_indices",
-                    "_scaled_dot_product_flash_attention_for_cpu_backward",
-                    "_scaled_dot_product_fused_attention_overrideable_backward")},
+                    "fallback.NestedTensorPrivateUse1")},
+    "rule._scaled_dot_product_flash_attention_for_cpu_backward": "an operator of the CPU, which CUDA does not have",
+    **{f"rule.{name}": "an internal operator; both rules refuse tensors of two devices, in other words"
+       for name in ("_validate_compressed_sparse_indices", "_scaled_dot_product_fused_attention_overrideable_backward")},
     "row.abs": "equivalent: PyTorch's composite kernel gives the same result; the row only saves the resize of an empty tensor",
 }  # fmt: skip
 
@@ -486,8 +486,7 @@ def _rows() -> Iterator[Mutant]:
                 key = "" if block[2] in (None, "PrivateUse1") else f"{block[2]}."
                 name = f"row.{library}{key}{row[1]}"
                 yield Mutant(name, "row", file, find=row[0], code=f'  if (!MUTANT("{name}")) {{ {row[0].strip()} }}',
-                             first="tensors/*" if "Minimal" in file else "operators/*",
-                             within="" if library else "*")  # fmt: skip
+                             first="operators/custom/*" if library else "tensors/*" if "Minimal" in file else "operators/*")  # fmt: skip
 
 
 @dataclass(frozen=True)
