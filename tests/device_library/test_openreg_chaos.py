@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -354,3 +356,21 @@ def test_functions_that_work_launches_run_when_they_are_needed(late: None, strea
     assert seen == []
     synchronize(other)
     assert seen == ["inner"]
+
+
+def test_the_devices_thread_sleeps_until_somebody_waits(late: None, stream: int) -> None:
+    """In the other modes it looks for work every 50 us for a while, because a launch then need not wake it."""
+    launch(stream, lambda: None)
+    synchronize(stream)
+    threads = Path("/proc/self/task").iterdir()
+    (thread,) = [each for each in threads if (each / "comm").read_text() == "openreg compute\n"]
+
+    def sleeps() -> int:
+        (line,) = re.findall(r"^voluntary_ctxt_switches:\s+(\d+)$", (thread / "status").read_text(), re.M)
+        return int(line)
+
+    before = sleeps()
+    launch(stream, lambda: None)
+    time.sleep(0.05)
+    assert sleeps() - before <= 2  # one after the work above, and one after the idle callback
+    synchronize(stream)

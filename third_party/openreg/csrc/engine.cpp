@@ -35,7 +35,8 @@ StreamPtr takeReady(EngineState& engine) {
 }
 
 // kNap: the length of one nap. If nobody waits for a launch, a thread may notice the launch late by one nap. kNapping:
-// how long an idle thread naps before it sleeps.
+// how long an idle thread naps before it sleeps. In orExecutionChaos work becomes ready when somebody waits for it, so a
+// thread that napped would only take time from the host.
 constexpr std::chrono::microseconds kNap{50};
 constexpr std::chrono::microseconds kNapping{1000};
 
@@ -78,7 +79,7 @@ void waitForWork(EngineState& engine, std::unique_lock<std::mutex>& lock, bool& 
       callback.fn(callback.data);
       lock.lock();
       noteStopped(engine);
-    } else if (now - begin < kNapping) {
+    } else if (now - begin < kNapping && !isChaos()) {
       engine.thread = Thread::naps;
       engine.changed.wait_for(lock, kNap);
     } else {
