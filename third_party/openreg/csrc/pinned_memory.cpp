@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -39,6 +40,8 @@ PinnedMemory& pinned() {
   return *memory;
 }
 
+std::atomic<bool> nothingPinned{true};
+
 orError_t allocate(size_t size, void** ptr) {
   if (size > std::numeric_limits<size_t>::max() / 2) { // after this check, the rounding below cannot overflow
     return fail(orErrorMemoryAllocation, "cannot allocate %s of host memory", formatBytes(size).c_str());
@@ -63,6 +66,7 @@ orError_t allocate(size_t size, void** ptr) {
   }
   const auto begin = reinterpret_cast<uintptr_t>(memory);
   const std::lock_guard lock(pinned().mutex);
+  nothingPinned = false;
   pinned().allocations.emplace(begin, PinnedAllocation{begin, size, currentDevice()});
   *ptr = memory;
   return orSuccess;
@@ -115,6 +119,10 @@ std::optional<PinnedAllocation> findPinned(uintptr_t address) {
   const std::lock_guard lock(pinned().mutex);
   const PinnedAllocation* const found = findContaining(pinned().allocations, address);
   return found ? std::optional(*found) : std::nullopt;
+}
+
+bool isNothingPinned() {
+  return nothingPinned;
 }
 
 bool hasPinnedMemory() {
@@ -220,6 +228,7 @@ orError_t orHostRegister(void* ptr, size_t size) {
           before->size,
           reinterpret_cast<void*>(before->begin));
     }
+    nothingPinned = false;
     pinned().allocations.emplace(begin, PinnedAllocation{begin, size, currentDevice(), /*registered=*/true});
     return orSuccess;
   });

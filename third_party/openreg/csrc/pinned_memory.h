@@ -18,6 +18,9 @@ struct PinnedAllocation {
 // The pinned allocation that contains `address`.
 std::optional<PinnedAllocation> findPinned(uintptr_t address);
 
+// Whether there is no pinned memory, and never was.
+bool isNothingPinned();
+
 // Whether there is memory of orMallocHost.
 bool hasPinnedMemory();
 

@@ -93,6 +93,9 @@ uint64_t noteHostMemory(const orKernel& what) {
   std::vector<HostRange> ranges;
   std::vector<Strided> written;
   if (what.operands != nullptr) {
+    if (isNothingPinned()) {
+      return 0;
+    }
     const auto collect = [&](const orOperand& operand) {
       const auto address = reinterpret_cast<uintptr_t>(operand.data);
       const bool isDevices = windows.containsDevice(address) || windows.containsKernel(address);
