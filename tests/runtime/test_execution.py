@@ -6,6 +6,7 @@ The tests hold a stream with a host function that waits. Work that is queued beh
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import itertools
 import threading
@@ -691,6 +692,32 @@ def test_several_threads_launch_on_one_stream(queueing: str) -> None:
         thread.join()
     for number, turn in itertools.product(range(4), range(40)):
         assert_same(results[number][turn], torch.full((200,), 2.0 * (number + turn)))
+
+
+class MallocInfo(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks",
+                                                     "fsmblks", "uordblks", "fordblks", "keepcost")]  # fmt: skip
+
+
+def test_threads_that_end_keep_no_memory_of_queued_kernels(queueing: str) -> None:
+    """The memory of a kernel that has run goes to the next thread that queues one."""
+    x = new(1.0)
+    libc = ctypes.CDLL(None)
+    libc.mallinfo2.restype = MallocInfo
+
+    def queue(number: int) -> None:
+        for _ in range(number):
+            x + 1
+        torch.accelerator.synchronize()
+
+    used = []
+    for _ in range(12):
+        queue(900)
+        thread = threading.Thread(target=queue, args=(1,))
+        thread.start()
+        thread.join()
+        used.append(libc.mallinfo2().uordblks)
+    assert used[-1] - used[3] < 1 << 20  # 900 kernels are more
 
 
 def train() -> list[torch.Tensor]:

@@ -6,8 +6,10 @@
 #include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegObserver.h"
 #include "runtime/OpenRegWait.h"
+#include "simulator/ThreadOwned.h"
 #include "simulator/borrowed/Components.h"
 #include "simulator/borrowed/OpenMPTeam.h"
+#include "simulator/borrowed/Recycled.h"
 
 namespace at::openreg {
 namespace {
@@ -15,7 +17,7 @@ namespace {
 constexpr c10::DispatchKeySet kMathBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
 
 // A tensor with the sizes, strides and dtype of another tensor, and with another backend.
-struct AliasImpl final : c10::TensorImpl {
+struct AliasImpl final : c10::TensorImpl, Recycled {
   // The version counter is that of `like`. The constructor of the base class makes no counter of its own, because the
   // alias has no key of autograd yet.
   AliasImpl(c10::Storage&& storage, c10::DispatchKey backend, const c10::TensorImpl& like)
@@ -72,14 +74,14 @@ struct AliasImpl final : c10::TensorImpl {
 
 // The CPU aliases of the thread that are not in use. Filling in an alias is cheaper than making and dropping one.
 constexpr size_t kKeptAliases = 256; // enough for one step of an optimizer
-thread_local std::vector<c10::intrusive_ptr<AliasImpl>> kept_aliases;
+thread_local constinit c10::openreg::ThreadOwned<std::vector<c10::intrusive_ptr<AliasImpl>>> kept_aliases;
 
 Tensor make_alias(c10::intrusive_ptr<c10::StorageImpl> storage, const c10::TensorImpl& like) {
-  if (kept_aliases.empty()) {
+  if (kept_aliases->empty()) {
     return make_like(std::move(storage), c10::DispatchKey::CPU, like);
   }
-  auto alias = std::move(kept_aliases.back());
-  kept_aliases.pop_back();
+  auto alias = std::move(kept_aliases->back());
+  kept_aliases->pop_back();
   alias->reuse(c10::Storage(std::move(storage)), c10::DispatchKey::CPU, like);
   return Tensor(std::move(alias));
 }
@@ -87,10 +89,10 @@ Tensor make_alias(c10::intrusive_ptr<c10::StorageImpl> storage, const c10::Tenso
 // Drops an alias of make_alias(). Keeps its TensorImpl for later aliases if nobody else uses it.
 void drop_alias(Tensor&& tensor) {
   auto alias = tensor.unsafeReleaseIntrusivePtr();
-  if (alias.is_uniquely_owned() && kept_aliases.size() < kKeptAliases) {
+  if (alias.is_uniquely_owned() && kept_aliases->size() < kKeptAliases) {
     auto own = c10::intrusive_ptr<AliasImpl>::reclaim(static_cast<AliasImpl*>(alias.release()));
     if (own->retire()) {
-      kept_aliases.push_back(std::move(own));
+      kept_aliases->push_back(std::move(own));
     }
   }
 }

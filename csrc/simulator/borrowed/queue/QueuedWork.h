@@ -8,13 +8,14 @@
 
 #include "runtime/OpenRegGraphsC10Utils.h"
 #include "simulator/borrowed/OpenMPTeam.h"
+#include "simulator/borrowed/Recycled.h"
 
 namespace at::openreg {
 
 // A kernel that is queued on a stream. Until the kernel has run, the object keeps what the kernel needs: CPU aliases of
 // the operands, and the settings of the launching thread. It owns no device memory. A kernel that is launched in a
 // capture belongs to the graph, and each replay runs it.
-class QueuedWork {
+class QueuedWork : public Recycled {
  public:
   virtual ~QueuedWork() = default;
 
