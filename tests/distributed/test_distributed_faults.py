@@ -447,7 +447,8 @@ def outputs_of_two(program: str, **settings: Any) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_process_can_exit_while_a_receive_is_pending() -> None:
+@pytest.mark.parametrize("mode", ["inline", "late"])  # late: the exit waits for queued work, but not for ever
+def test_a_process_can_exit_while_a_receive_is_pending(mode: str) -> None:
     program = """
     import os, sys, torch, torch.distributed as dist
     dist.init_process_group(device_id=torch.device("openreg", 0))
@@ -457,7 +458,7 @@ def test_a_process_can_exit_while_a_receive_is_pending() -> None:
     else:
         sys.stdin.read()  # until the test closes stdin, after the receiver has exited
     """
-    first, second = programs.variables_of_ranks(2)
+    first, second = (each | {"OPENREG_EXECUTION": mode} for each in programs.variables_of_ranks(2))
     with Peer(sys.executable, "-c", textwrap.dedent(program), **first) as silent:
         programs.python(program, status=0, output="end\n", **second)
         silent.process.communicate(timeout=programs.LIMIT)
