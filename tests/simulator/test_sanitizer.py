@@ -55,7 +55,7 @@ from sanitizer_pairs import (
 
 from torch_openreg import openreg
 from torch_openreg.openreg import sanitizer
-from torch_openreg.simulator import _bindings
+from torch_openreg.simulator import _bindings, _growth
 
 EVERYTHING = "race,init,memory,leak"
 
@@ -929,7 +929,8 @@ def growing_lines(loop: Callable[[], object]) -> set[str]:
     """The lines whose memory grows while ``loop`` runs."""
     with sanitizer.enable("leak", mode="report"):
         kept = loop()
-        found = {line for _, line, _, _, _ in _bindings._sanitizer_growing(set())}
+        growing = _bindings._sanitizer_growing(set())
+        found = {line for _, line, rounds, _, size in growing if size > _growth.NUMBER * rounds}
         del kept
     return found
 
@@ -978,6 +979,28 @@ def test_no_memory_grows_in_a_loop_whose_results_are_used_later_or_bounded_or_sm
     ):
         assert growing_lines(loop) == set()
         kept.clear()
+
+
+NUMBERS = f"""
+import torch
+weight, kept = torch.ones(8, device={DEVICE!r}, requires_grad=True), []
+for _ in range(8):
+    loss = (weight.abs() * 2).sum()  # line 5
+    doubled = loss * 2
+    kept.append(KEEP)
+"""
+
+
+@pytest.mark.slow
+@runs_once
+def test_numbers_that_a_loop_keeps_are_a_leak_if_they_keep_their_graphs() -> None:
+    leaked = run(NUMBERS.replace("KEEP", "loss"), OPENREG_SANITIZER="leak")
+    assert leaked.returncode == 1 and leaked.stderr.startswith(
+        "OPENREG_SANITIZER: leak: the memory that one line allocates grows with each round of a loop: "
+    )
+    assert f"on {DEVICE}:0, at <string>:5 in <module>\n" in leaked.stderr
+    repaired = run(NUMBERS.replace("KEEP", "loss.detach()"), OPENREG_SANITIZER="leak")
+    assert (repaired.returncode, repaired.stderr) == (0, "")
 
 
 GROWING = f"""

@@ -8,7 +8,8 @@ device, such as a detached loss.
 
 A loop without an optimizer has no steps. There, a line leaks if it allocates memory in each of several rounds of the
 loop, all of it is kept at the same time, and nothing uses it after its round (GrowthCheck.h in csrc/simulator). What
-the program uses again is a result or a cache, and parameters and buffers of modules do not count.
+the program uses again is a result or a cache, and parameters and buffers of modules do not count. A number that the
+program keeps in each round is no leak either, unless it keeps nodes of autograd.
 
 A line leaks also if its tensors are in several reference cycles at the end, which only Python's collector frees: the
 program has dropped each of them and the device has not got its memory back. Tensors of one cycle are no leak (it may be
@@ -35,6 +36,7 @@ from torch_openreg.simulator import _bindings
 
 LEAST = 4  # how many counts, or cycles, there must be
 SMALL = 512  # bytes a step
+NUMBER = 64  # bytes a round
 
 _FOLDERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep, "<frozen")
 
@@ -114,10 +116,12 @@ class Growth:
 
     def look_for_idle_memory(self) -> None:
         """Looks at what has piled up in the rounds of loops."""
+        nodes = _nodes({address: line for address, line, _ in _blocks()})
         for device, site, rounds, blocks, size in _bindings._sanitizer_growing({*_owned()}):
             if site and not site.startswith(_FOLDERS):
                 place = "the host" if device < 0 else f"{device_type}:{device}"
-                self._idle.append(Growing(place, site, "idle blocks", (rounds,), (blocks,), size))
+                if size > NUMBER * rounds or len(nodes.get((place, site), ())) >= rounds:
+                    self._idle.append(Growing(place, site, "idle blocks", (rounds,), (blocks,), size))
 
     def found(self) -> Iterator[Growing]:
         """One row for each line: what grows with the steps says most."""

@@ -8,7 +8,6 @@ namespace {
 
 constexpr uint64_t kSlack = 1;
 constexpr size_t kLeastRounds = 5;
-constexpr size_t kSmall = 64; // bytes a round: a number that the program keeps on the device, such as a detached loss
 
 } // namespace
 
@@ -78,7 +77,7 @@ std::vector<GrowthCheck::Growing> GrowthCheck::find(Shadow& shadow, const std::s
   }
   std::vector<Growing> found;
   for (const auto& [key, line] : lines) {
-    if (line.rounds.size() >= kLeastRounds && line.bytes > kSmall * line.rounds.size()) {
+    if (line.rounds.size() >= kLeastRounds) {
       found.push_back({std::get<0>(key), std::get<1>(key), line.rounds.size(), line.blocks, line.bytes});
     }
   }
