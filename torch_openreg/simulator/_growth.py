@@ -116,12 +116,17 @@ class Growth:
 
     def look_for_idle_memory(self) -> None:
         """Looks at what has piled up in the rounds of loops."""
-        nodes = _nodes({address: line for address, line, _ in _blocks()})
+        growing = []
         for device, site, rounds, blocks, size in _bindings._sanitizer_growing({*_owned()}):
             if site and not site.startswith(_FOLDERS):
                 place = "the host" if device < 0 else f"{device_type}:{device}"
-                if size > NUMBER * rounds or len(nodes.get((place, site), ())) >= rounds:
-                    self._idle.append(Growing(place, site, "idle blocks", (rounds,), (blocks,), size))
+                growing.append(Growing(place, site, "idle blocks", (rounds,), (blocks,), size))
+        numbers = any(each.bytes <= NUMBER * each.steps[0] for each in growing)
+        nodes = _nodes({address: line for address, line, _ in _blocks()}) if numbers else {}
+        for each in growing:
+            (rounds,) = each.steps
+            if each.bytes > NUMBER * rounds or len(nodes.get(each[:2], ())) >= rounds:
+                self._idle.append(each)
 
     def found(self) -> Iterator[Growing]:
         """One row for each line: what grows with the steps says most."""
