@@ -64,9 +64,6 @@ bool is_sparse(c10::DispatchKey cpu_key) {
   return cpu_key == c10::DispatchKey::SparseCPU || cpu_key == c10::DispatchKey::SparseCsrCPU;
 }
 
-// How a call runs that need not run inline.
-enum class Way { Queued, OnThread, WithoutKernel };
-
 Way queue_or_capture(
     const c10::OperatorHandle& op, c10::DispatchKey cpu_key, const KernelScope& scope, torch::jit::Stack& stack) {
   scope.check_devices();
@@ -76,17 +73,7 @@ Way queue_or_capture(
   if (cpu_key == c10::DispatchKey::CPU) {
     return try_queue(op, scope.device(), stack, scope.call_key()) ? Way::Queued : Way::OnThread;
   }
-  if (is_sparse(cpu_key)) {
-    switch (capture_sparse(op, cpu_key, scope.device(), stack, scope.call_key())) {
-      case SparseCall::Captured:
-        return Way::Queued;
-      case SparseCall::AtOnce:
-        return Way::WithoutKernel;
-      case SparseCall::Unknown:
-        break;
-    }
-  }
-  return Way::OnThread;
+  return is_sparse(cpu_key) ? capture_sparse(op, cpu_key, scope.device(), stack, scope.call_key()) : Way::OnThread;
 }
 
 } // namespace

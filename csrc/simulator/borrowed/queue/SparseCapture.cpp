@@ -207,8 +207,8 @@ bool make_results(
   return true;
 }
 
-// The operands, and the results on scratch tensors. Returns Captured if the kernel can be launched with them.
-SparseCall prepare(
+// The operands, and the results on scratch tensors. Returns Queued if the kernel can be launched with them.
+Way prepare(
     const c10::OperatorHandle& op,
     c10::DispatchKey key,
     const c10::IValue* values,
@@ -219,40 +219,43 @@ SparseCall prepare(
   operands.takes_sparse = true;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!operands.add(values[i], arguments[i])) {
-      return SparseCall::Unknown;
+      return Way::OnThread;
     }
   }
   operands.check_overlap();
   const ScratchResults same = compute_on_scratch(op, operands, key, ScratchIndices::Same);
   if (same.refer) {
-    return SparseCall::AtOnce;
+    return Way::WithoutKernel;
   }
   results = compute_on_scratch(op, operands, key, ScratchIndices::Spread).results;
   if (sizes_of(results) != sizes_of(same.results)) {
     refuse_wait(stream);
   }
   operands.resize_outputs(/*only_empty=*/false);
-  return operands.can_write() ? SparseCall::Captured : SparseCall::Unknown;
+  return operands.can_write() ? Way::Queued : Way::OnThread;
 }
 
 } // namespace
 
-SparseCall capture_sparse(
+Way capture_sparse(
     const c10::OperatorHandle& op,
     c10::DispatchKey key,
     c10::DeviceIndex device,
     torch::jit::Stack& stack,
     CallKey call_key) {
   if (device < 0) {
-    return SparseCall::Unknown;
+    return Way::OnThread;
   }
   const c10::Stream stream = c10::openreg::getCurrentOpenRegStream(device);
   const c10::FunctionSchema& schema = op.schema();
-  if (c10::openreg::capture_of(stream) == 0 || asks_only(schema)) {
-    return c10::openreg::capture_of(stream) == 0 ? SparseCall::Unknown : SparseCall::AtOnce;
+  if (c10::openreg::capture_of(stream) == 0) {
+    return Way::OnThread;
+  }
+  if (asks_only(schema)) {
+    return Way::WithoutKernel;
   }
   if (!std::all_of(schema.returns().begin(), schema.returns().end(), &is_tensor)) {
-    return SparseCall::Unknown;
+    return Way::OnThread;
   }
   const size_t count = schema.arguments().size();
   const c10::IValue* const values = stack.data() + stack.size() - count;
@@ -273,18 +276,18 @@ SparseCall capture_sparse(
     results.emplace_back(add(values[0].toTensor(), values[1].toTensor(), values[2].toScalar(), stream));
   } else {
     QueuedOperands operands(count);
-    if (const auto call = prepare(op, key, values, stream, operands, results); call != SparseCall::Captured) {
+    if (const auto call = prepare(op, key, values, stream, operands, results); call != Way::Queued) {
       return call;
     }
     auto kernel = std::make_unique<QueuedKernel>(op, std::move(operands.for_kernel), call_key, nullptr, key);
     if (!make_results(schema, values, device, results, *kernel)) {
-      return SparseCall::Unknown;
+      return Way::OnThread;
     }
     launch(stream, kernel);
   }
   torch::jit::drop(stack, count);
   std::move(results.begin(), results.end(), std::back_inserter(stack));
-  return SparseCall::Captured;
+  return Way::Queued;
 }
 
 } // namespace at::openreg

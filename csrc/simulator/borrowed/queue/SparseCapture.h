@@ -14,15 +14,16 @@
 // twice for the shapes, with other indices (ScratchShapes.h).
 namespace at::openreg {
 
-enum class SparseCall {
-  Captured, // the results have replaced the arguments on the stack
-  AtOnce,   // no kernel: the call only asks for sizes, or its results are made of the tensors of the arguments
-  Unknown,  // not supported in a capture yet
+// How a call runs that need not run inline.
+enum class Way {
+  Queued,        // the results have replaced the arguments on the stack
+  OnThread,      // the calling thread runs the kernel, which a capture refuses
+  WithoutKernel, // the call only asks for sizes, or its results are made of the tensors of the arguments
 };
 
 // Captures `op` in the capture of the current stream of `device`, whose kernel on the CPU is the one of `key`. Raises
-// CUDA's error if CUDA would wait. The stack is as before unless the call was captured.
-SparseCall capture_sparse(
+// CUDA's error if CUDA would wait. The stack is as before unless the call is queued.
+Way capture_sparse(
     const c10::OperatorHandle& op,
     c10::DispatchKey key,
     c10::DeviceIndex device,
