@@ -7,6 +7,7 @@ import gc
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -445,6 +446,62 @@ def test_a_call_with_wrong_operands_raises_its_error_and_the_capture_goes_on() -
 
     captured(compute).replay()
     assert x.tolist() == [2, 3]
+
+
+@pytest.fixture(scope="module")
+def library() -> Iterator[Any]:
+    """Operators that are not PyTorch's, and whose kernels are the CPU's. `untold` has no meta kernel, and that of `above`
+    does not know the size of the result."""
+
+    def add_one(x: torch.Tensor) -> None:
+        x.add_(1)
+
+    with torch.library._scoped_library("graphs_test", "FRAGMENT") as made:
+        made.define("twice(Tensor x) -> Tensor")
+        made.define("parts(Tensor x, Tensor[] y) -> (Tensor, Tensor)")
+        made.define("add_one(Tensor(a!) x) -> ()")
+        made.define("untold(Tensor x) -> Tensor")
+        made.define("above(Tensor x, float y) -> Tensor")
+        made.impl("twice", lambda x: x * 2, "CPU")
+        made.impl("parts", lambda x, y: (x.t().contiguous().t() + y[0], y[1].sum(0)), "CPU")
+        made.impl("add_one", add_one, "CPU")
+        made.impl("untold", lambda x: x * 3, "CPU")
+        made.impl("above", lambda x, y: x[x > y], "CPU")
+        made.impl("twice", torch.empty_like, "Meta")
+        made.impl("parts", lambda x, y: (torch.empty_like(x), y[1][0].clone()), "Meta")
+        made.impl("add_one", lambda x: None, "Meta")
+        register = torch.library.register_fake("graphs_test::above", lib=made)
+        register(lambda x, y: x.new_empty(torch.library.get_ctx().new_dynamic_size()))
+        yield torch.ops.graphs_test
+
+
+def test_a_capture_takes_a_kernel_that_is_not_pytorchs_if_it_has_a_meta_kernel(library: Any) -> None:
+    x, other, outputs = torch.arange(6.0).view(2, 3).to(DEVICE_0), torch.ones(2, 3).to(DEVICE_0), []
+
+    def compute() -> None:
+        library.add_one(other)
+        outputs[:] = [library.twice(x), *library.parts(x, [other, x])]
+
+    graph = captured(compute)
+    assert other.sum() == 6  # nothing has run
+    for factor in (1, 3):
+        x.mul_(factor)
+        graph.replay()
+        on_cpu = x.cpu()
+        expected = [on_cpu * 2, on_cpu + other.cpu(), on_cpu.sum(0)]
+        for output, value in zip(outputs, expected, strict=True):
+            assert torch.equal(output.cpu(), value) and output.is_contiguous()
+    assert other.tolist() == [[3.0] * 3] * 2
+
+
+@pytest.mark.parametrize("name", ["untold", "above"])
+def test_a_kernel_that_is_not_pytorchs_is_refused_if_no_meta_kernel_tells_its_result(library: Any, name: str) -> None:
+    x = vector(1, 2)
+    arguments = (x,) if name == "untold" else (x, 1.5)
+    message = f"graphs_test::{name} is computed on the calling thread, which is not supported in a capture yet"
+    with refused(message):
+        getattr(library, name)(*arguments)
+    assert getattr(library, name)(*arguments).tolist() == {"untold": [3, 6], "above": [2]}[name]
 
 
 def test_work_that_has_not_joined_is_refused_at_the_end() -> None:

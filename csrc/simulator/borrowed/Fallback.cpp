@@ -4,6 +4,7 @@
 
 #include "aten/native/Arguments.h"
 #include "aten/native/FallbackPolicy.h"
+#include "runtime/OpenRegGraphsC10Utils.h"
 #include "runtime/OpenRegIdentity.h"
 #include "runtime/OpenRegObserver.h"
 #include "simulator/borrowed/KernelScope.h"
@@ -64,8 +65,20 @@ bool is_sparse(c10::DispatchKey cpu_key) {
   return cpu_key == c10::DispatchKey::SparseCPU || cpu_key == c10::DispatchKey::SparseCsrCPU;
 }
 
+bool is_captured(c10::DeviceIndex device) {
+  return device >= 0 && c10::openreg::capture_of(c10::openreg::getCurrentOpenRegStream(device)) != 0;
+}
+
 Way queue_or_capture(
-    const c10::OperatorHandle& op, c10::DispatchKey cpu_key, const KernelScope& scope, torch::jit::Stack& stack) {
+    const c10::OperatorHandle& op,
+    const OperatorTraits& traits,
+    c10::DispatchKey cpu_key,
+    const KernelScope& scope,
+    torch::jit::Stack& stack) {
+  // A kernel that is not PyTorch's may do more than its schema says. Only in a capture is there no other way for it.
+  if (!traits.builtin && !is_captured(scope.device())) {
+    return Way::OnThread;
+  }
   scope.check_devices();
   if (scope.spans_devices() || scope.waits_in_this_call()) {
     return Way::OnThread;
@@ -102,9 +115,8 @@ static void run_boxed(
       scope.add_flag(is_optional || value.toScalar().toDouble() != 0, arguments[i]);
     }
   }
-  const Way way = C10_UNLIKELY(!c10::openreg::executes_inline()) && traits.builtin
-                      ? queue_or_capture(op, cpu_key, scope, *stack)
-                      : Way::OnThread;
+  const Way way = C10_UNLIKELY(!c10::openreg::executes_inline()) ? queue_or_capture(op, traits, cpu_key, scope, *stack)
+                                                                 : Way::OnThread;
   if (way == Way::Queued) {
     return;
   }

@@ -56,22 +56,25 @@ QueueRule find_rule(const c10::OperatorHandle& op) {
 }
 // LITERALINCLUDE END: QUEUE ELIGIBILITY
 
-// The rules, by schema. Only PyTorch's own operators have a rule, and their schemas exist until the process ends.
+// The rules of PyTorch's own operators, by schema. These schemas exist until the process ends.
 thread_local constinit c10::openreg::ThreadOwned<ska::flat_hash_map<const c10::FunctionSchema*, QueueRule>> known_rules;
 
 } // namespace
 
-const QueueRule& queue_rule_of(const c10::OperatorHandle& op) {
+QueueRule queue_rule_of(const c10::OperatorHandle& op) {
   auto& known = *known_rules;
   const auto found = known.find(&op.schema());
   if (C10_LIKELY(found != known.end())) {
     return found->second;
   }
-  QueueRule& rule = known[&op.schema()] = find_rule(op);
+  QueueRule rule = find_rule(op);
   const auto& arguments = op.schema().arguments();
   const auto generator = std::find_if(arguments.begin(), arguments.end(), is_generator);
   if (generator != arguments.end()) {
     rule.generator = generator - arguments.begin();
+  }
+  if (traits_of(op.schema()).builtin) { // the schema of another operator may be removed
+    known[&op.schema()] = rule;
   }
   return rule;
 }

@@ -20,8 +20,9 @@ struct QueueRule {
   size_t generator = std::numeric_limits<size_t>::max(); // index of the generator argument; max: none
 };
 
-// The rule of an operator. Each thread makes the rule once, and then finds it by the address of the schema.
-const QueueRule& queue_rule_of(const c10::OperatorHandle& op);
+// The rule of an operator. Each thread makes the rule of an operator of PyTorch once, and then finds it by the address of
+// the schema.
+QueueRule queue_rule_of(const c10::OperatorHandle& op);
 
 // Whether a call of `op` can be queued. Whether try_queue() queues a certain call depends on the arguments, too.
 bool can_be_queued(const c10::OperatorHandle& op);

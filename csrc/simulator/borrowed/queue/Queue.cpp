@@ -135,6 +135,7 @@ bool infer_results(const c10::OperatorHandle& op, const QueueRule& rule, QueuedO
 // Replaces the operands in `operands.for_meta` by the results of a captured call. A capture has no other way for a call
 // than the queue, so here it does not matter how long the answer takes. If PyTorch's meta kernel fails and the CPU's
 // kernel does not, then there is no meta kernel, or it does not know the call. An error or a warning is raised at once.
+// A kernel that is not PyTorch's is not computed: the sizes of its results may depend on values.
 void infer_captured_shapes(const c10::OperatorHandle& op, QueuedOperands& operands) {
   std::exception_ptr error;
   try {
@@ -143,6 +144,8 @@ void infer_captured_shapes(const c10::OperatorHandle& op, QueuedOperands& operan
   } catch (const std::exception&) {
     error = std::current_exception();
   }
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      traits_of(op.schema()).builtin, "no meta kernel of ", op.operator_name(), " knows the call");
   try {
     compute_shapes(op, operands);
   } catch (const std::exception&) {
@@ -202,7 +205,7 @@ const bool registered = [] {
 } // namespace
 
 bool try_queue(const c10::OperatorHandle& op, c10::DeviceIndex device, torch::jit::Stack& stack, CallKey key) {
-  const QueueRule rule = queue_rule_of(op); // a copy: a nested call may add a rule, which moves all rules
+  const QueueRule rule = queue_rule_of(op);
   if (device < 0) {
     return false;
   }
