@@ -23,6 +23,7 @@ FILES = (
     "csrc",
     "examples/custom_operators.py",
     "examples/distributed",
+    "examples/first_kernel",
     "examples/train_digits.py",
     "pyproject.toml",
     "tests",

@@ -27,49 +27,7 @@ FIRST_DAY_TESTS = (
     *(f"tests/runtime/test_{area}.py" for area in ("device_module", "memory", "serialization", "storage")),
 )
 
-# An operator of the vendor's own. Until this kernel is registered, hypot() on the device runs the CPU's kernel.
-OPERATOR = """#include <ATen/ops/empty_like.h>
-#include <torch/library.h>
-#include <{name}_launch.h>
-
-#include <cmath>
-
-#include "runtime/{camel}Functions.h"
-#include "runtime/{camel}Stream.h"
-
-namespace at::{name} {{
-namespace {{
-
-void compute(const float* x, const float* y, float* to, int64_t size) {{
-  x = static_cast<const float*>({prefix}GetKernelPointer(x));
-  y = static_cast<const float*>({prefix}GetKernelPointer(y));
-  to = static_cast<float*>({prefix}GetKernelPointer(to));
-  for (int64_t i = 0; i < size; ++i) {{
-    to[i] = std::hypot(x[i], y[i]);
-  }}
-}}
-
-Tensor hypot(const Tensor& x, const Tensor& y) {{
-  TORCH_CHECK_NOT_IMPLEMENTED(x.scalar_type() == kFloat && x.sizes() == y.sizes(), "hypot of two float32 tensors only");
-  const Tensor a = x.contiguous(), b = y.contiguous(), result = at::empty_like(a);
-  const auto stream = c10::{name}::getCurrent{camel}Stream(x.device().index()).stream();
-  const int64_t size = a.numel();
-  const auto* from = a.const_data_ptr<float>();
-  const auto* other = b.const_data_ptr<float>();
-  auto* to = result.mutable_data_ptr<float>();
-  const {prefix}KernelInfo info{{
-      "aten::hypot", {{{prefix}Reads(from, size), {prefix}Reads(other, size), {prefix}Writes(to, size)}}}};
-  {upper}_CHECK({prefix}LaunchKernel(stream, info, compute, from, other, to, size));
-  return result;
-}}
-
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {{
-  m.impl("hypot", hypot);
-}}
-
-}} // namespace
-}} // namespace at::{name}
-"""
+# For a project in which the file of examples/first_kernel is compiled.
 USES = """
 import torch
 x, y = torch.tensor([3.0, 5.0]), torch.tensor([4.0, 12.0])
@@ -174,14 +132,9 @@ def small(steps: Steps, name: str, kind: str) -> None:
 
 def first_day(steps: Steps, name: str) -> None:
     """Does what a vendor does on the first day: makes, builds, tests and measures a project, and adds one operator."""
-    sys.path.insert(0, str(ROOT))
-    from new_backend import naming
-
     python, folder = whole(steps, name, f"-n 2 -q {' '.join(FIRST_DAY_TESTS)}"), BUILD / name
     steps.run("conformance", "make", "conformance", f"ARGS=--quick --html {BUILD / name}.html", folder=folder)
-    lower, camel, upper, prefix = naming.words(name)
-    text = OPERATOR.format(name=lower, camel=camel, upper=upper, prefix=prefix)
-    (folder / "csrc" / "aten" / "native" / "Hypot.cpp").write_text(text)
+    shutil.copy(folder / "examples" / "first_kernel" / "Hypot.cpp", folder / "csrc" / "aten" / "native")
     steps.run("build with an operator of their own", "make", "install", folder=folder)
     steps.run("which computes", python, "-c", USES.format(name=name), folder=folder)
     steps.run("how many are borrowed", python, "-m", f"torch_{name}", "ops", "--borrowed", "--totals", folder=folder)
