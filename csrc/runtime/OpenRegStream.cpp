@@ -121,6 +121,16 @@ OpenRegStream getCurrentOpenRegStream(DeviceIndex device) {
   return make_stream(device, id);
 }
 
+orStream_t current_stream_handle(DeviceIndex device) {
+  if (C10_LIKELY(0 <= device && device < kMaxDevices)) {
+    if (orStream_t const handle = streams_of(device).handles[current_ids[device]].load(std::memory_order_acquire);
+        C10_LIKELY(handle != nullptr)) {
+      return handle;
+    }
+  }
+  return getCurrentOpenRegStream(device).stream();
+}
+
 void setCurrentOpenRegStream(OpenRegStream stream) {
   stream.stream(); // throws if the device cannot make the stream
   current_ids[stream.device_index()] = static_cast<uint8_t>(stream.id());

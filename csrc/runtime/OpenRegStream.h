@@ -66,6 +66,8 @@ class OPENREG_API OpenRegStream {
 // In these functions a negative `device` means the current device.
 OPENREG_API OpenRegStream getDefaultOpenRegStream(DeviceIndex device = -1);
 OPENREG_API OpenRegStream getCurrentOpenRegStream(DeviceIndex device = -1);
+// The handle of getCurrentOpenRegStream(device), in fewer instructions: every kernel and every allocation asks for it.
+OPENREG_API orStream_t current_stream_handle(DeviceIndex device);
 
 // Makes `stream` the calling thread's current stream of its own device. The current device stays.
 OPENREG_API void setCurrentOpenRegStream(OpenRegStream stream);

@@ -1,6 +1,7 @@
 #include "simulator/borrowed/KernelScope.h"
 
 #include <algorithm>
+#include <array>
 
 #include "runtime/OpenRegGraphsC10Utils.h"
 #include "runtime/OpenRegIdentity.h"
@@ -26,18 +27,29 @@ struct AliasImpl final : c10::TensorImpl, Recycled {
     imitate(like);
   }
 
-  // Gives this object the state that the constructor with these arguments would give to a new object. Only the version
-  // counter differs: this object keeps a counter of its own.
-  void reuse(c10::Storage&& storage, c10::DispatchKey backend, const c10::TensorImpl& like) {
-    storage_ = std::move(storage);
+  // Gives this CPU tensor the state that the constructor would give to a new one. Only the version counter differs: this
+  // object keeps a counter of its own.
+  void reuse(c10::intrusive_ptr<c10::StorageImpl> storage, const c10::TensorImpl& like) {
+    storage_ = c10::Storage(std::move(storage));
     data_type_ = like.dtype();
-    key_set_ = c10::DispatchKeySet(backend);
+    key_set_ = c10::DispatchKeySet(c10::DispatchKey::CPU);
     imitate(like);
   }
 
-  // Drops what the tensor shares with others. Returns whether the tensor can be reused.
+  // Whether reuse() would change nothing.
+  bool is_alias(const c10::StorageImpl* storage, const c10::TensorImpl& like) const {
+    constexpr c10::DispatchKeySet kCopied = c10::inplace_or_view_ks | kMathBits; // the keys that imitate() reads
+    return storage_.unsafeGetStorageImpl() == storage && sizes_and_strides_ == sizes_and_strides_of(like) &&
+           data_type_ == like.dtype() && storage_offset_ == like.storage_offset() &&
+           (key_set_ & kCopied) == (like.key_set() & kCopied) && is_wrapped_number_ == like.is_wrapped_number();
+  }
+
+  // Drops what the tensor shares with others, except a CPU view, which owns no memory. Returns whether the tensor can be
+  // reused.
   bool retire() {
-    storage_ = c10::Storage();
+    if (C10_UNLIKELY(storage_ && storage_.data_ptr().get_context() != nullptr)) {
+      storage_ = c10::Storage();
+    }
     if (!version_counter_.enabled() || !version_counter_.unique()) {
       version_counter_ = c10::VariableVersion(0);
     }
@@ -45,6 +57,10 @@ struct AliasImpl final : c10::TensorImpl, Recycled {
   }
 
  private:
+  static const c10::impl::SizesAndStrides& sizes_and_strides_of(const c10::TensorImpl& tensor) {
+    return const_cast<c10::TensorImpl&>(tensor).sizes_and_strides(); // which has no const form
+  }
+
   void imitate(const c10::TensorImpl& like) {
     if (C10_LIKELY(like.key_set().has_any(c10::inplace_or_view_ks))) { // `like` is no inference tensor
       const auto backend = key_set_.highestBackendKey();
@@ -53,7 +69,7 @@ struct AliasImpl final : c10::TensorImpl, Recycled {
     }
     key_set_ = key_set_ | (like.key_set() & kMathBits);
     // set_sizes_and_strides() would compute again what `like` knows.
-    sizes_and_strides_ = const_cast<c10::TensorImpl&>(like).sizes_and_strides();
+    sizes_and_strides_ = sizes_and_strides_of(like);
     storage_offset_ = like.storage_offset();
     numel_ = like.numel();
     is_wrapped_number_ = like.is_wrapped_number();
@@ -72,34 +88,59 @@ struct AliasImpl final : c10::TensorImpl, Recycled {
   }
 };
 
-// The CPU aliases of the thread that are not in use. Filling in an alias is cheaper than making and dropping one.
-constexpr size_t kKeptAliases = 256; // enough for one step of an optimizer
-thread_local constinit c10::openreg::ThreadOwned<std::vector<c10::intrusive_ptr<AliasImpl>>> kept_aliases;
-
-Tensor make_alias(c10::intrusive_ptr<c10::StorageImpl> storage, const c10::TensorImpl& like) {
-  if (kept_aliases->empty()) {
-    return make_like(std::move(storage), c10::DispatchKey::CPU, like);
-  }
-  auto alias = std::move(kept_aliases->back());
-  kept_aliases->pop_back();
-  alias->reuse(c10::Storage(std::move(storage)), c10::DispatchKey::CPU, like);
-  return Tensor(std::move(alias));
-}
-
-// Drops an alias of make_alias(). Keeps its TensorImpl for later aliases if nobody else uses it.
-void drop_alias(Tensor&& tensor) {
-  auto alias = tensor.unsafeReleaseIntrusivePtr();
-  if (alias.is_uniquely_owned() && kept_aliases->size() < kKeptAliases) {
-    auto own = c10::intrusive_ptr<AliasImpl>::reclaim(static_cast<AliasImpl*>(alias.release()));
-    if (own->retire()) {
-      kept_aliases->push_back(std::move(own));
-    }
-  }
-}
-
 c10::intrusive_ptr<c10::StorageImpl> new_reference(c10::StorageImpl* storage) {
   return c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
 }
+
+// The CPU aliases of the thread that are not in use. Filling in an alias is cheaper than making and dropping one, and
+// the alias that a tensor had in the last call usually fits as it is.
+class KeptAliases {
+ public:
+  Tensor take(c10::StorageImpl* storage, const c10::TensorImpl& like) {
+    auto& slot = slot_of(like);
+    if (C10_UNLIKELY(!slot)) {
+      if (others_.empty()) {
+        return make_like(new_reference(storage), c10::DispatchKey::CPU, like);
+      }
+      slot = std::move(others_.back());
+      others_.pop_back();
+    }
+    if (!slot->is_alias(storage, like)) {
+      slot->reuse(new_reference(storage), like);
+    }
+    return Tensor(std::move(slot));
+  }
+
+  // Takes back the alias of `like`, if nobody else uses it.
+  void keep(Tensor&& tensor, const c10::TensorImpl& like) {
+    auto alias = tensor.unsafeReleaseIntrusivePtr();
+    if (C10_UNLIKELY(!alias.is_uniquely_owned())) {
+      return;
+    }
+    auto own = c10::intrusive_ptr<AliasImpl>::reclaim(static_cast<AliasImpl*>(alias.release()));
+    if (C10_UNLIKELY(!own->retire())) {
+      return;
+    }
+    if (auto& slot = slot_of(like); C10_LIKELY(!slot)) {
+      slot = std::move(own);
+    } else if (others_.size() < kSlots) {
+      others_.push_back(std::move(own));
+    }
+  }
+
+ private:
+  using AliasPtr = c10::intrusive_ptr<AliasImpl>;
+  static constexpr unsigned kBits = 8; // enough for one step of an optimizer
+  static constexpr size_t kSlots = size_t{1} << kBits;
+
+  std::array<AliasPtr, kSlots> slots_; // by the address of the device tensor
+  std::vector<AliasPtr> others_;
+
+  AliasPtr& slot_of(const c10::TensorImpl& like) {
+    return slots_[reinterpret_cast<uintptr_t>(&like) * 0x9E3779B97F4A7C15 >> (64 - kBits)]; // Fibonacci hashing
+  }
+};
+thread_local constinit c10::openreg::ThreadOwned<KeptAliases> kept_aliases;
 
 // Takes the storage from `tensor`, which then has none.
 c10::intrusive_ptr<c10::StorageImpl> take_storage(c10::TensorImpl& tensor) {
@@ -154,7 +195,7 @@ void KernelScope::enter(bool has_kernel) {
   }
   run_backward_on_this_thread();
   if (C10_LIKELY(device_ >= 0 && has_kernel)) {
-    const orStream_t stream = c10::openreg::getCurrentOpenRegStream(device_).stream();
+    const orStream_t stream = c10::openreg::current_stream_handle(device_);
     const auto waits_last = [&] { return traits_.sync->waits_last && traits_.sync->waits_last({operands_, flags_}); };
     const bool waits_first = C10_UNLIKELY(waits) && !waits_last();
     if (C10_UNLIKELY(waits_first)) {
@@ -224,9 +265,10 @@ KernelScope::~KernelScope() {
     if (C10_UNLIKELY(has_cow_)) {
       separate();
     }
+    KeptAliases& kept = *kept_aliases;
     for (Alias& known : aliases_) {
-      if (C10_LIKELY(is_device_tensor(*known.device) && !has_components(*known.device->unsafeGetTensorImpl()))) {
-        drop_alias(std::move(known.cpu));
+      if (C10_LIKELY(known.is_plain)) {
+        kept.keep(std::move(known.cpu), *known.device->unsafeGetTensorImpl());
       }
     }
     return;
@@ -248,6 +290,13 @@ KernelScope::~KernelScope() {
 }
 
 c10::MaybeOwned<Tensor> KernelScope::alias(const Tensor& tensor) {
+  const TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  if (C10_LIKELY(aliases_.size() < kFewAliases && is_device_tensor(tensor) && !has_components(impl) && !find(&impl))) {
+    if (c10::StorageImpl* const ready = ready_cpu_view(impl); C10_LIKELY(ready)) { // what follows, in its short form
+      aliases_.emplace_back(c10::MaybeOwned<Tensor>::borrowed(tensor), kept_aliases->take(ready, impl), true);
+      return c10::MaybeOwned<Tensor>::borrowed(aliases_.back().cpu);
+    }
+  }
   return c10::MaybeOwned<Tensor>::borrowed(alias(c10::MaybeOwned<Tensor>::borrowed(tensor)));
 }
 
@@ -266,10 +315,13 @@ const Tensor& KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
   }
   const auto& impl = *tensor->unsafeGetTensorImpl();
   Tensor cpu;
+  const bool is_plain = is_device_tensor(*tensor) && !has_components(impl);
   if (C10_UNLIKELY(!is_device_tensor(*tensor))) {
     cpu = *tensor;
-  } else if (C10_LIKELY(!has_components(impl))) {
-    cpu = make_alias(cpu_view(impl), impl);
+  } else if (c10::StorageImpl* const ready = is_plain ? ready_cpu_view(impl) : nullptr; C10_LIKELY(ready)) {
+    cpu = kept_aliases->take(ready, impl);
+  } else if (is_plain) {
+    cpu = kept_aliases->take(cpu_view(impl).get(), impl);
   } else {
     c10::openreg::check_memory(impl, traits_.name.c_str());
     cpu = map_components(
@@ -290,7 +342,7 @@ const Tensor& KernelScope::alias(c10::MaybeOwned<Tensor> tensor) {
     }
     index_->emplace(tensor->unsafeGetTensorImpl(), aliases_.size());
   }
-  aliases_.push_back({std::move(tensor), std::move(cpu)});
+  aliases_.emplace_back(std::move(tensor), std::move(cpu), is_plain);
   return aliases_.back().cpu;
 }
 
@@ -307,13 +359,16 @@ const KernelScope::Alias* KernelScope::find(const TensorImpl* device) const {
   return nullptr;
 }
 
+// The CPU view that the kernel may use as it is, if there is one.
+c10::StorageImpl* KernelScope::ready_cpu_view(const TensorImpl& tensor) const {
+  c10::StorageImpl* const storage = tensor.unsafe_storage().unsafeGetStorageImpl();
+  return C10_LIKELY(traits_.builtin && c10::openreg::keeps_cpu_view(storage))
+             ? static_cast<c10::openreg::OpenRegStorageImpl*>(storage)->ready_cpu_view()
+             : nullptr;
+}
+
 c10::intrusive_ptr<c10::StorageImpl> KernelScope::cpu_view(const TensorImpl& tensor) {
   c10::StorageImpl* const storage = tensor.unsafe_storage().unsafeGetStorageImpl();
-  if (C10_LIKELY(traits_.builtin && c10::openreg::keeps_cpu_view(storage))) {
-    if (auto* ready = static_cast<c10::openreg::OpenRegStorageImpl*>(storage)->ready_cpu_view(); C10_LIKELY(ready)) {
-      return new_reference(ready);
-    }
-  }
   c10::openreg::check_memory(tensor, traits_.name.c_str());
   const bool is_cow = c10::openreg::is_cow(storage);
   if (C10_LIKELY(traits_.builtin && c10::openreg::keeps_cpu_view(storage) && !is_cow)) {

@@ -108,8 +108,12 @@ class KernelScope : public DeviceCheck {
   static constexpr size_t kFewAliases = 16; // up to this number, a search of aliases_ is faster than index_
 
   struct Alias {
+    Alias(c10::MaybeOwned<Tensor> device, Tensor cpu, bool is_plain)
+        : device(std::move(device)), cpu(std::move(cpu)), is_plain(is_plain) {}
+
     c10::MaybeOwned<Tensor> device;
     Tensor cpu;
+    bool is_plain; // a tensor of the device without components
   };
   struct Adopted { // the storages of a result in fresh memory; the result keeps them alive
     c10::StorageImpl* cpu;
@@ -134,6 +138,7 @@ class KernelScope : public DeviceCheck {
   void visit_operands(orOperandFn_t visit, void* context) const;
   const Tensor& alias(c10::MaybeOwned<Tensor> tensor);
   const Alias* find(const TensorImpl* device) const;
+  c10::StorageImpl* ready_cpu_view(const TensorImpl& tensor) const;
   c10::intrusive_ptr<c10::StorageImpl> cpu_view(const TensorImpl& tensor);
   bool is_written(const c10::StorageImpl* storage) const;
   void separate();

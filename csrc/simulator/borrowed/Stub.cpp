@@ -50,7 +50,7 @@ C10_NOINLINE void own_cpu_scalar(OperandInfo& operand, ScalarType dtype) {
 
 IteratorKernel::IteratorKernel(const char* name, TensorIteratorBase& iterator)
     : kernel_(
-          c10::openreg::getCurrentOpenRegStream(iterator.device().index()).stream(),
+          c10::openreg::current_stream_handle(iterator.device().index()),
           c10::openreg::CurrentOperator::current_or(name),
           [](void* data, orOperandFn_t visit, void* context) { openreg::visit_operands(data, visit, context); },
           &iterator) {
