@@ -109,6 +109,21 @@ def test_copying_a_tensor_to_itself_changes_nothing() -> None:
     assert_same(a.copy_(a), torch.arange(5.0))
 
 
+def test_a_small_copy_within_the_device_refuses_what_overlaps_in_part_and_separates_what_is_shared() -> None:
+    x = torch.arange(6.0, device=DEVICE)
+    with pytest.raises(
+        RuntimeError, match="^unsupported operation: some elements of the input tensor and the written-to"
+    ):
+        x[1:].copy_(x[:-1])
+    x[:3].copy_(x[3:])
+    assert x.tolist() == [3, 4, 5, 3, 4, 5]
+    shared = torch._lazy_clone(x)
+    shared.copy_(torch.zeros(6, device=DEVICE))
+    assert (shared.tolist(), x.tolist()) == ([0] * 6, [3, 4, 5, 3, 4, 5])
+    x.copy_(torch._lazy_clone(shared))
+    assert x.tolist() == [0] * 6
+
+
 def test_copy_of_a_large_tensor_in_both_directions() -> None:
     torch.manual_seed(0)
     a = torch.randn(3_000_001)

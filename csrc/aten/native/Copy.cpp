@@ -23,14 +23,6 @@ bool copyable(const Tensor& tensor) {
          (is_device_tensor(tensor) || tensor.is_cpu());
 }
 
-// Whether the copy is one block of bytes that copy_block() copies. A copy within one device goes to the copy kernel if
-// there is one, because a kernel may use all threads.
-bool is_block(const Tensor& self, const Tensor& source) {
-  return (self.device() != source.device() || !copy_kernel) && self.scalar_type() == source.scalar_type() &&
-         self.sizes() == source.sizes() && self.is_contiguous() && source.is_contiguous() &&
-         self.is_conj() == source.is_conj() && self.is_neg() == source.is_neg();
-}
-
 void copy_block(const Tensor& self, const Tensor& source, bool non_blocking) {
   void* to = self.mutable_data_ptr();
   const void* from = source.const_data_ptr();
@@ -56,6 +48,11 @@ void copy_block(const Tensor& self, const Tensor& source, bool non_blocking) {
 }
 
 } // namespace
+
+bool is_block(const Tensor& self, const Tensor& source) {
+  return self.scalar_type() == source.scalar_type() && self.sizes() == source.sizes() && self.is_contiguous() &&
+         source.is_contiguous() && self.is_conj() == source.is_conj() && self.is_neg() == source.is_neg();
+}
 
 void set_copy_kernel(CopyKernel kernel) {
   copy_kernel = kernel;
@@ -83,7 +80,9 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
   }
   check_memory(*self.unsafeGetTensorImpl(), "aten::copy_");
   check_memory(*source.unsafeGetTensorImpl(), "aten::copy_");
-  if (!have_components(self, source) && is_block(self, source)) {
+  // A copy within one device goes to the copy kernel if there is one, because a kernel may use all threads.
+  const bool has_kernel = copy_kernel && self.device() == source.device();
+  if (!has_kernel && !have_components(self, source) && is_block(self, source)) {
     c10::openreg::check_not_forked();
     if (self.numel() > 0) {
       copy_block(self, source, non_blocking);

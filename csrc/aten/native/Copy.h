@@ -18,6 +18,9 @@ using CopyKernel = void (*)(Tensor& self, const Tensor& source, bool non_blockin
 // copy. A library calls this function from a static initializer: no lock protects the setting.
 OPENREG_API void set_copy_kernel(CopyKernel kernel);
 
+// Whether a copy is one block of bytes: the tensors have the same dtype, sizes and lazy bits, and both are contiguous.
+bool is_block(const Tensor& self, const Tensor& source);
+
 // Calls `copy` with the device on whose current stream the copy belongs: the device of `source`, as in CUDA, or the
 // device of `self` if `source` is on the CPU. If the copy is between two devices, that stream first waits for the
 // current stream of the other device, and the other stream then waits for the copy.

@@ -2,11 +2,13 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/TensorIterator.h>
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/ops/copy_ops.h>
 #include <openreg_graph.h>
 
 #include <algorithm>
+#include <cstring>
 #include <tuple>
 
 #include "runtime/OpenRegGraphsC10Utils.h"
@@ -14,6 +16,7 @@
 #include "runtime/OpenRegWait.h"
 #include "simulator/borrowed/Components.h"
 #include "simulator/borrowed/KernelScope.h"
+#include "simulator/borrowed/OpenMPTeam.h"
 #include "simulator/borrowed/queue/Operands.h"
 #include "simulator/borrowed/queue/Queue.h"
 
@@ -78,7 +81,14 @@ bool queue_copy(const Tensor& self, const Tensor& source, bool non_blocking) {
 // scope's device check.
 const OperatorTraits kAnywhere{.name = "aten::copy_"};
 
-// Runs the CPU's copy_ on this thread.
+// Whether the CPU's copy_ would move one block of bytes on one thread. Tensors that share their storage are left to
+// that kernel, which refuses those that overlap in part.
+bool is_small_block(const Tensor& self, const Tensor& source) {
+  return self.device() == source.device() && 0 < self.numel() && self.numel() < at::internal::GRAIN_SIZE &&
+         !have_components(self, source) && !self.is_alias_of(source) && is_block(self, source);
+}
+
+// Copies on this thread: runs the CPU's copy_, or moves the bytes of a small block itself, which takes half the time.
 void copy_now(Tensor& self, const Tensor& source, bool non_blocking, c10::DeviceIndex device) {
   const std::tuple operands(&self, &source, non_blocking);
   const auto visit_operands = [](void* data, orOperandFn_t visit, void* context) {
@@ -95,12 +105,18 @@ void copy_now(Tensor& self, const Tensor& source, bool non_blocking, c10::Device
     visit_all(*self, orAccessWrite);
     visit_all(*source, orAccessRead);
   };
-  const orStream_t stream = c10::openreg::getCurrentOpenRegStream(device).stream();
+  const orStream_t stream = c10::openreg::current_stream_handle(device);
   const c10::openreg::Kernel kernel(
       stream, kAnywhere.name.c_str(), visit_operands, const_cast<void*>(static_cast<const void*>(&operands)));
   if (!non_blocking && self.device().type() != source.device().type() &&
       C10_UNLIKELY(c10::openreg::wait_is_observed())) {
     c10::openreg::notify_wait(stream);
+  }
+  if (is_small_block(self, source)) {
+    run_backward_on_this_thread();
+    std::memcpy(
+        orGetKernelPointer(self.mutable_data_ptr()), orGetKernelPointer(source.const_data_ptr()), self.nbytes());
+    return;
   }
   KernelScope scope(kAnywhere);
   scope.enter();
