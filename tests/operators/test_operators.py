@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from comparison import DEVICE, DEVICE_0, assert_same, leaves, place
 from torch import Tensor
+from torch._dispatch.python import enable_python_dispatcher
+from torch.fx.experimental.proxy_tensor import make_fx
 
 
 def check(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -473,6 +475,83 @@ def test_recurrent(kind: type[torch.nn.Module], mode: Callable[[], Any]) -> None
         actual = module.to(DEVICE)(x.to(DEVICE))
     # The CPU computes some of these modules with fused kernels, which add in another order.
     torch.testing.assert_close(torch.utils._pytree.tree_map(lambda t: t.cpu(), actual), expected)
+
+
+def operators_in(function: Callable[[], Any]) -> set[str]:
+    with torch.profiler.profile() as profile:
+        function()
+    return {event.key for event in profile.key_averages()}
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (torch.nn.LSTM, {}),
+        (torch.nn.LSTM, {"num_layers": 2, "bidirectional": True}),
+        (torch.nn.LSTM, {"batch_first": True, "bias": False}),
+        (torch.nn.LSTM, {"proj_size": 3}),
+        (torch.nn.LSTM, {"num_layers": 2, "dropout": 0.5}),  # draws nothing in evaluation
+        (torch.nn.GRU, {}),
+        (torch.nn.GRU, {"num_layers": 2, "bidirectional": True}),
+    ],
+)
+def test_recurrent_layers_in_inference_are_one_kernel_with_the_results_of_the_cpu(
+    kind: type[torch.nn.Module], options: dict[str, Any], mode: Callable[[], Any]
+) -> None:
+    torch.manual_seed(0)
+    module, x = kind(4, 5, **options).eval(), randn(3, 2, 4)
+    with mode(), torch.openreg.execution_mode("inline"):
+        expected = module(x)
+        on_device, moved = module.to(DEVICE), x.to(DEVICE)
+        assert_same(on_device(moved), expected)
+        # Composed of operators of the device, the layer would call a cell in each step.
+        assert not operators_in(lambda: on_device(moved)) & {
+            f"aten::_thnn_fused_{name}_cell" for name in ("lstm", "gru")
+        }
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU])
+def test_recurrent_layers_are_composed_of_cells_where_one_kernel_would_not_do(kind: type[torch.nn.Module]) -> None:
+    module, x = kind(4, 5, num_layers=2, dropout=0.5).to(DEVICE), randn(3, 2, 4).to(DEVICE)
+    cell = f"aten::_thnn_fused_{kind.__name__.lower()}_cell"
+
+    def composed(function: Callable[[], Any]) -> bool:
+        return cell in operators_in(function)
+
+    def tangent() -> None:
+        with torch.autograd.forward_ad.dual_level():
+            module.eval()(torch.autograd.forward_ad.make_dual(x, x))
+
+    with torch.openreg.execution_mode("inline"):
+        assert composed(lambda: module(x))  # records a gradient
+        with torch.no_grad():
+            assert composed(lambda: module.train()(x))  # draws
+            assert not composed(lambda: module.eval()(x))
+            with pytest.raises(
+                NotImplementedError, match=f"^Trying to use forward AD with {cell.removeprefix('aten::')} "
+            ):
+                tangent()
+            with torch.autocast(DEVICE, dtype=torch.bfloat16):
+                assert composed(lambda: module(x))
+            before = torch.get_float32_matmul_precision()
+            try:
+                torch.set_float32_matmul_precision("high")
+                assert composed(lambda: module(x))  # a device model may round the operands
+            finally:
+                torch.set_float32_matmul_precision(before)
+            assert composed(lambda: module.double()(x.double()))
+    with torch.no_grad(), torch.openreg.execution_mode("async"):
+        assert composed(lambda: module.float()(x))  # queued
+
+
+def test_a_trace_looks_into_recurrent_layers() -> None:
+    module, x = torch.nn.LSTM(4, 5).to(DEVICE), randn(3, 2, 4).to(DEVICE)
+    with torch.no_grad():
+        with enable_python_dispatcher():  # as torch.compile and torch.export do it
+            graph = make_fx(lambda x: module(x)[0], tracing_mode="fake", _allow_non_fake_inputs=True)(x)
+        assert "aten.sigmoid.default" in graph.code
+        torch.testing.assert_close(graph(x), module(x)[0])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

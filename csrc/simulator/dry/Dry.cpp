@@ -697,7 +697,7 @@ void start_dry(size_t limit) {
   TORCH_CHECK(dry_limit() == 0, "Dry execution has started already.");
   TORCH_CHECK_VALUE(limit > 0, "The limit of dry execution must be at least 1 byte, but is ", limit, ".");
   auto& dispatcher = c10::Dispatcher::singleton();
-  constexpr std::array<std::string_view, 12> kOwn = {
+  constexpr std::array<std::string_view, 14> kOwn = {
       "copy_",
       "_copy_from",
       "_copy_from_and_resize",
@@ -709,7 +709,9 @@ void start_dry(size_t limit) {
       "set_",
       "resize_",
       "record_stream",
-      "_has_compatible_shallow_copy_type"};
+      "_has_compatible_shallow_copy_type",
+      "lstm", // composed of others (RecurrentLayers.h)
+      "gru"};
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(name);
     const bool is_own = std::any_of(kOwn.begin(), kOwn.end(), [&](std::string_view own) {

@@ -1,6 +1,10 @@
 #include <ATen/native/transformers/attention.h>
 #include <ATen/ops/_native_batch_norm_legit_ops.h>
 #include <ATen/ops/abs_ops.h>
+#include <ATen/ops/gru_native.h>
+#include <ATen/ops/gru_ops.h>
+#include <ATen/ops/lstm_native.h>
+#include <ATen/ops/lstm_ops.h>
 #include <ATen/ops/nansum_ops.h>
 #include <ATen/ops/native_batch_norm_ops.h>
 #include <ATen/ops/zeros.h>
@@ -11,6 +15,7 @@
 #include "simulator/borrowed/routes/Attention.h"
 #include "simulator/borrowed/routes/Convolution.h"
 #include "simulator/borrowed/routes/Normalization.h"
+#include "simulator/borrowed/routes/RecurrentLayers.h"
 #include "simulator/borrowed/routes/Route.h"
 #include "simulator/borrowed/routes/Sum.h"
 
@@ -46,6 +51,23 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 // kernel also serves as its derivative (CompositeImplicitAutograd) would need a kernel for AutogradPrivateUse1 too.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("abs", routed(torch::CppFunction(&Named<at::_ops::abs, &abs>::call), "override"));
+}
+
+// Each of these operators has two overloads, and the second takes packed sequences. The functions are PyTorch's
+// compositions.
+template <class Op>
+using Composition = std::add_pointer_t<typename Op::schema>;
+using Lstm = RecurrentLayers<at::_ops::lstm_input, Composition<at::_ops::lstm_input>(&at::native::lstm)>;
+using Gru = RecurrentLayers<at::_ops::gru_input, Composition<at::_ops::gru_input>(&at::native::gru)>;
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("lstm.input", routed(torch::CppFunction(&Lstm::call), "override"));
+  m.impl("gru.input", routed(torch::CppFunction(&Gru::call), "override"));
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  m.impl("lstm.input", &Lstm::differentiable);
+  m.impl("gru.input", &Gru::differentiable);
 }
 
 // The CPU's kernel refuses complex numbers (Sum.h).
