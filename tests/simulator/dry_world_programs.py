@@ -12,7 +12,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from dry_programs import DEVICE, GPT, Step, peaks, squares, step_of
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
@@ -126,6 +127,47 @@ def pipeline(schedule: str, *, tells_shapes: bool = True) -> Step:
     return step
 
 
+class MixtureOfExperts(nn.Module):
+    """Each rank has some of the experts. Each token goes to 2 experts, and its output comes back."""
+
+    def __init__(self, width: int, experts: int, count: Callable[[Tensor, int], Tensor]) -> None:
+        super().__init__()
+        self.ranks, self.count = dist.get_world_size(), count
+        self.gate = nn.Linear(width, experts, bias=False)
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+            for _ in range(experts // self.ranks)
+        )
+        # Token t goes to the experts t and t + 1, modulo their number: each of them gets as many tokens.
+        with torch.no_grad():
+            own = torch.eye(experts, width)
+            self.gate.weight.copy_(4 * own + 2 * own.roll(1, 0))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        weights, routes = self.gate(tokens).softmax(-1).topk(2)
+        order = routes.flatten().argsort(stable=True)
+        to_experts = self.count(routes.flatten(), self.gate.out_features).view(self.ranks, -1)
+        from_ranks = torch.empty_like(to_experts)
+        dist.all_to_all_single(from_ranks, to_experts)
+        sent, received = to_experts.sum(1).tolist(), from_ranks.sum(1).tolist()
+        taken = all_to_all_single_autograd(tokens[order // 2], received, sent, dist.group.WORLD)
+        parts = taken.split(from_ranks.flatten().tolist())
+        of_experts = [expert(torch.cat(parts[i :: len(self.experts)])) for i, expert in enumerate(self.experts)]
+        shares = [each.split(from_ranks[:, i].tolist()) for i, each in enumerate(of_experts)]
+        made = torch.cat([share for of_rank in zip(*shares, strict=True) for share in of_rank])
+        back = all_to_all_single_autograd(made, sent, received, dist.group.WORLD)
+        return torch.zeros_like(tokens).index_add(0, order // 2, back * weights.flatten()[order, None])
+
+
+def expert_parallel(count: Callable[[Tensor, int], Tensor]) -> Step:
+    torch.manual_seed(0)
+    experts, width = 8, 64
+    model = MixtureOfExperts(width, experts, count).to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    tokens = torch.eye(experts, width).repeat(16, 1).to(DEVICE).requires_grad_()
+    return step_of(model, optimizer, lambda: squares(tokens + model(tokens)))
+
+
 PROGRAMS: dict[str, Callable[[], Step]] = {
     # The first one: the processes that tell the shapes run the same programs, and end in this one.
     "pipeline_unknown_shapes": lambda: pipeline("Schedule1F1B", tells_shapes=False),
@@ -138,6 +180,8 @@ PROGRAMS: dict[str, Callable[[], Step]] = {
     "sequence_parallel": lambda: tensor_parallel(sequence=True),
     "pipeline_gpipe": lambda: pipeline("ScheduleGPipe"),
     "pipeline_1f1b": lambda: pipeline("Schedule1F1B"),
+    "experts_histc": lambda: expert_parallel(lambda routes, bins: routes.float().histc(bins, 0, bins - 1).long()),
+    "experts_bincount": lambda: expert_parallel(lambda routes, bins: routes.bincount(minlength=bins)),
 }
 
 

@@ -197,7 +197,7 @@ def peaks(names: Sequence[str], *ranks: dict[str, str]) -> list[dict[str, list[i
     ("size", "numbers", "names"),
     [
         (2, (0, 1), tuple(dry_world_programs.PROGRAMS)),
-        (4, (2,), ("hsdp", "pipeline_unknown_shapes")),
+        (4, (2,), ("hsdp", "pipeline_unknown_shapes", "experts_histc", "experts_bincount")),
     ],
 )
 def test_peak_memory_equals_that_of_real_ranks_to_the_byte(
