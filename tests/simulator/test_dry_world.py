@@ -183,6 +183,24 @@ print(sorted((each.how, each.count) for each in torch.openreg.dry.assumed_reads(
     assert reads == str([(how.format("bincount"), 1), (how.format("bincount"), 1), (how.format("histc"), 1)])
 
 
+@pytest.mark.parametrize("tokens", [50, 4000])  # whose scores are assumed, or absent
+def test_routes_that_nobody_computed_are_spread_equally(tokens: int) -> None:
+    code = f"""
+scores = torch.ones(100, {tokens} * 4, device=D).sum(0).view(-1, 4)
+routes = scores.topk(2).indices
+mask = torch.nn.functional.one_hot(routes, num_classes=5).permute(2, 1, 0)
+hit = mask.sum((1, 2)).greater(0).nonzero().flatten()
+print(routes[:3].tolist(), hit.tolist(), [torch.where(mask[each])[1].numel() for each in hit])
+print(torch.tensor([1.0, 3.0, 2.0], device=D).topk(2).indices.tolist())
+print([(each.how, each.count) for each in torch.openreg.dry.assumed_reads() if "topk" in each.how])
+"""
+    share = tokens // 2
+    assert rank(0, 2, code) == (
+        f"[[0, 1], [2, 3], [0, 1]] [0, 1, 2, 3] {[share] * 4}\n[1, 2]\n"
+        "[('choices of topk(), assumed to be spread equally', 1)]\n"
+    )
+
+
 def peaks(names: Sequence[str], *ranks: dict[str, str]) -> list[dict[str, list[int]]]:
     """The peaks of the programs on ranks with these variables."""
     path = {"PYTHONPATH": programs.importing(dry_world_programs.__file__)}

@@ -185,17 +185,50 @@ c10::IValue make_results(const c10::IValue& value, DeviceIndex device) {
   return results;
 }
 
+// Whether a kernel whose operands have bytes makes this result, although it may be large: programs branch on integers.
+bool has_room_for(const Tensor& tensor) {
+  constexpr size_t kMostIntegers = 128 << 20; // bytes
+  return is_small(tensor) ||
+         (isIntegralType(tensor.scalar_type(), /*includeBool=*/true) && tensor.nbytes() <= kMostIntegers);
+}
+
 bool has_large(const c10::IValue& value) {
   bool found = false;
-  for_each_tensor(value, [&](const Tensor& tensor) { found |= tensor.defined() && !is_small(tensor); });
+  for_each_tensor(value, [&](const Tensor& tensor) { found |= tensor.defined() && !has_room_for(tensor); });
   return found;
+}
+
+// The number of choices of a topk() that may be a router's; 0 for any other operator. A router chooses experts: the last
+// dimension has one score for each, and they are fewer than the words of a vocabulary.
+int64_t experts_of(const c10::FunctionSchema& schema, ArrayRef<c10::IValue> arguments) {
+  constexpr int64_t kMostExperts = 1024;
+  if (schema.name() != "aten::topk" || schema.overload_name() == "values") {
+    return 0;
+  }
+  const Tensor& scores = arguments[0].toTensor();
+  const int64_t dim = arguments[2].toInt();
+  const bool is_last = scores.dim() > 0 && (dim == -1 || dim == scores.dim() - 1);
+  return is_last && scores.size(-1) <= kMostExperts ? scores.size(-1) : 0;
+}
+
+// Writes indices that choose every expert equally often, and none twice in a row of the tensor. The calling thread must
+// have the turn of the stream.
+void choose_equally(const Tensor& indices, int64_t experts) {
+  auto* const chosen = static_cast<int64_t*>(orGetKernelPointer(indices.const_data_ptr()));
+  for (int64_t i = 0; i < indices.numel(); ++i) {
+    chosen[i] = i % experts;
+  }
 }
 
 // Runs the kernel of an operator, or skips it.
 class Skipping final : public InFront {
  public:
   explicit Skipping(const c10::OperatorHandle& op)
-      : InFront(op), fills_(is_fill(op.schema().name())), traits_(traits_of(op.schema())), cost_(op.schema()) {
+      : InFront(op),
+        fills_(is_fill(op.schema().name())),
+        sets_(op.schema().name() == "aten::fill_" || op.schema().name() == "aten::zero_"),
+        traits_(traits_of(op.schema())),
+        cost_(op.schema()) {
     for (const c10::Argument& each : op.schema().returns()) {
       makes_results_ |= !each.alias_info();
     }
@@ -216,7 +249,8 @@ class Skipping final : public InFront {
       keep_workspace(call.device);
     }
     const bool is_absent = call.read == orContentsAbsent;
-    if (is_absent || call.fills_large) {
+    const bool is_route = call.read != orContentsKnown && experts_of(op.schema(), arguments) > 0;
+    if (is_absent || call.fills_large || is_route) {
       return skip(op, stack, needs_shapes() ? result_shapes_of(op, arguments, true) : std::nullopt);
     }
     if (makes_results_ && call.may_have_large_results) {
@@ -238,6 +272,7 @@ class Skipping final : public InFront {
   };
 
   const bool fills_;
+  const bool sets_; // fills with one value
   const OperatorTraits& traits_;
   const CostFormula cost_;
   bool makes_results_ = false;
@@ -264,7 +299,7 @@ class Skipping final : public InFront {
         if (!openreg::has_contents(tensor)) {
           call.has_contents = false;
         } else if (is_only_written(argument)) {
-          call.fills_large |= !is_small(tensor);
+          call.fills_large |= !(sets_ ? has_room_for(tensor) : is_small(tensor));
         } else if (tensor.numel() > 0) {
           call.read = std::max(call.read, contents_of(tensor));
           const auto elements = static_cast<size_t>(tensor.numel());
@@ -379,6 +414,10 @@ class Skipping final : public InFront {
       ArrayRef<c10::IValue> arguments,
       const torch::jit::Stack& outputs,
       const torch::jit::Stack& made) const {
+    const int64_t experts = experts_of(schema, arguments);
+    if (experts > 0) {
+      note_read("choices of topk(), assumed to be spread equally"); // before the kernel begins: it may wait for Python
+    }
     std::vector<std::pair<const c10::IValue*, unsigned>> all;
     for (size_t i = 0; i < arguments.size(); ++i) {
       const c10::Argument& argument = schema.arguments()[i];
@@ -403,6 +442,11 @@ class Skipping final : public InFront {
       for (const c10::IValue& value : *stack) {
         for_each_tensor(value, [&](const Tensor& tensor) {
           if (!is_device_tensor(tensor) || !openreg::has_contents(tensor) || tensor.numel() == 0) {
+            return;
+          }
+          if (experts > 0 && tensor.scalar_type() == kLong && has_room_for(tensor)) {
+            choose_equally(tensor, experts);
+            set_contents(tensor, orContentsAssumed);
             return;
           }
           if (!is_small(tensor)) {

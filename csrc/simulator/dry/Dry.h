@@ -12,12 +12,13 @@
 // would read absent bytes is skipped. So a program shows what memory it needs on a device that the host could not hold.
 //
 //   - A tensor is *small* if it has at most `limit` bytes. A small tensor always has real bytes.
-//   - A kernel whose operands all have bytes is really computed, unless one of its results is large.
+//   - A kernel whose operands all have bytes is really computed, unless one of its results is large. Results of integers
+//     are large from 128 MiB on, because programs branch on them.
 //   - Any other kernel is skipped. Meta kernels find the shapes of its results, which get memory from the device's
 //     allocator as always. Large results are *absent*; small results are *assumed*: they are zeros.
 //   - What is computed from assumed values is assumed as well. The program's reads of assumed and absent values are
 //     noted with the line of Python, if lines are recorded (set_launch_site()).
-//   - Counts of assumed and absent values (histc, bincount) are assumed to be equal.
+//   - Counts of assumed and absent values (histc, bincount) are assumed to be equal. So are choices among few (topk).
 //   - A copy of integers from the host is made whatever its size, because programs branch on them: ids, masks, lengths.
 //
 // Rule: nothing else knows dry execution. start_dry() puts a kernel in front of each kernel of the device in the

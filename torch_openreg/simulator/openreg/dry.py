@@ -38,7 +38,8 @@ class AssumedRead(NamedTuple):
     """The line of Python, as ``"/home/me/train.py:12 in step"``."""
     how: str
     """``"item()"``, ``"equal()"`` or ``"a copy to the host"``. ``"random numbers of a large CPU tensor"``: they are zeros.
-    ``"counts of histc(), assumed to be equal"``: such as the tokens of each expert."""
+    ``"counts of histc(), assumed to be equal"``: such as the tokens of each expert.
+    ``"choices of topk(), assumed to be spread equally"``: such as the experts of each token."""
     count: int  # type: ignore[assignment]
     """How often. It hides the method of tuples."""
 
