@@ -79,6 +79,19 @@ def test_a_dtype_that_the_device_lacks_is_not_offered(outcome: Outcome) -> None:
     assert outcome(raising(RuntimeError("the dtype of out= is unsupported")))["result"] == "failed"
 
 
+def test_a_stub_of_pytorch_without_a_place_for_the_device_is_not_offered(outcome: Outcome) -> None:
+    said = "DispatchStub: unsupported device type"
+    detail = f"PyTorch's stub has no place for a kernel of this device: RuntimeError: {said}lazy"
+    assert outcome(raising(RuntimeError(f"{said}lazy"))) == {"result": "not offered", "detail": detail}
+    assert outcome(raising(RuntimeError("DispatchStub: missing kernel for npu")))["result"] == "failed"
+
+
+@pytest.mark.parametrize("mark", ".:")
+def test_a_fused_attention_that_a_device_repeats_as_missing_is_not_offered(mark: str, outcome: Outcome) -> None:
+    said = f"the server says: attention not implemented{mark} This is an operator for privateuse1 backends, please"
+    assert outcome(raising(RuntimeError(said))) == {"result": "not offered", "detail": f"RuntimeError: {said}"}
+
+
 def test_what_the_backend_does_not_override_is_not_offered(outcome: Outcome) -> None:
     hooks = "You should register hooks"
     missing = {"result": "not offered", "detail": f"NotImplementedError: {hooks}"}
@@ -187,6 +200,21 @@ def test_only_a_wrong_value_of_a_mix_that_cuda_accepts_is_a_failure(outcome: Out
     assert found["result"] == "noted" and str(found["detail"]).endswith("raises AssertionError: no mixed math")
     assert outcome(lambda device: refused(lambda: None))["result"] == "failed"
     assert outcome(lambda device: None)["result"] == "passed"  # notes are those of one check
+
+
+def test_a_device_without_streams_may_refuse_when_the_result_is_read(
+    outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.Tensor, "cpu", raising(RuntimeError("two devices")))
+    result = torch.ones(1, device="meta")
+    for has_streams, expected in ((False, "passed"), (True, "failed")):
+        monkeypatch.setattr(kit, "_missing", lambda name, device, has=has_streams: None if has else "no streams")
+        assert outcome(lambda device: refused(lambda: [result]))["result"] == expected
+        noted = outcome(lambda device: accepted(lambda: result, result))["result"]
+        passed = outcome(lambda device: kit.taken_or_refused(lambda: result, result))["result"]
+        assert (noted, passed) == (("failed", "failed") if has_streams else ("noted", "passed"))
+    monkeypatch.undo()
+    assert outcome(lambda device: refused(lambda: torch.ones(1)))["result"] == "failed"
 
 
 class Queue:

@@ -18,12 +18,13 @@ import warnings
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
 from torch.testing._internal.opinfo.core import ErrorInput, SampleInput
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch_conformance import alerts, mixes, page, report, sweep, worker
+from torch_conformance import alerts, kit, mixes, page, report, sweep, worker
 from torch_conformance.__main__ import levels_of, main, parser, select
 from torch_conformance.databases import suite
 from torch_conformance.kit import busy, lost
@@ -88,6 +89,14 @@ def test_a_crash_and_a_hang_cost_one_check_each() -> None:
     assert found["orphan"]["detail"] == "exit status 7"
 
 
+def test_a_check_has_the_time_of_eight_starts_of_a_process() -> None:
+    found: list[dict[str, object]] = []
+    slow = WORKER.replace('"name"]\n', '"name"]; time.sleep(1)\n').replace("print", "time.sleep(1)\nprint", 1)
+    command = (sys.executable, "-c", slow)
+    run([{"name": "a"}, {"name": "hang"}], {}, found.append, jobs=1, timeout=0.1, command=command)  # type: ignore[func-returns-value]
+    assert [each["result"] for each in found] == ["passed", "hung"]
+
+
 def test_a_crash_that_needs_earlier_checks_says_so() -> None:
     found = run_fake(["a", "crash", "b", "crash after others", "c", "d", "after others"], jobs=1)
     assert {name: each["result"] for name, each in found.items() if each["result"] != "passed"} == dict.fromkeys(
@@ -147,6 +156,48 @@ def test_the_error_of_queued_work_does_not_make_the_device_unusable(monkeypatch:
         "result": "failed",
         "detail": "Work that the check queued has failed: OSError: late",
     }
+
+
+class Lazy(torch.Tensor):
+    """A tensor of a device that computes when a result is copied, and copies a tensor with values at once."""
+
+    waiting: ClassVar[list[Exception]] = []
+    of_an_operator = False
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        if func is torch.Tensor.cpu and args[0].of_an_operator and cls.waiting:
+            raise cls.waiting.pop()
+        found = super().__torch_function__(func, types, args, kwargs)
+        if func is torch.Tensor.add:
+            found.of_an_operator = True
+        return found
+
+
+def test_an_error_that_waits_for_the_next_operator_is_not_left_to_another_check(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torch.ones", lambda *size: torch.zeros(*size).as_subclass(Lazy))
+
+    def leaves_an_error(*_: object) -> dict[str, object]:
+        Lazy.waiting.append(IndexError("index out of range"))
+        return {"result": "passed", "detail": ""}
+
+    monkeypatch.setattr("torch_conformance.worker.run_check", leaves_an_error)
+    assert run_and_look("tensors/errors/a_bad_index_tensor_is_reported", "cpu") == {"result": "passed", "detail": ""}
+    assert not Lazy.waiting
+    detail = "Work that the check queued has failed: IndexError: index out of range"
+    assert run_and_look("tensors/copies/there_and_back", "cpu") == {"result": "failed", "detail": detail}
+
+
+def test_a_device_that_does_not_add_is_only_copied_to_and_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    def add(self: torch.Tensor, other: int) -> torch.Tensor:
+        raise RuntimeError("no kernel")
+
+    monkeypatch.setattr(torch.Tensor, "__add__", add)
+    kit._adds.cache_clear()
+    assert lost("cpu") == "" and not kit._adds("cpu")
+    kit._adds.cache_clear()
 
 
 def test_float32_is_not_computed_in_tf32() -> None:

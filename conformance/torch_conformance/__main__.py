@@ -52,7 +52,8 @@ def parser() -> argparse.ArgumentParser:
         type=positive(float),
         default=120,
         metavar="SECONDS",
-        help="the limit for one check; a check that takes longer is hung (default: 120)",
+        help="the limit for one check; a check that takes longer, and longer than eight starts of a process, is hung "
+        "(default: 120)",
     )
     add(
         "--strict-messages",

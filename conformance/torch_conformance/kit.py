@@ -5,6 +5,7 @@ these functions. So all of them are public.
 from __future__ import annotations
 
 import contextlib
+import functools
 import linecache
 import os
 import re
@@ -21,7 +22,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
-from .abilities import device_count, device_module
+from .abilities import _missing, device_count, device_module
 from .interfaces import interfaces
 from .registry import NotOffered, missing_operator, note
 
@@ -40,6 +41,7 @@ __all__ = [
     "pending",
     "python",
     "raises",
+    "read_if_lazy",
     "refused",
     "same",
     "start_python",
@@ -134,6 +136,7 @@ def accepted(call: Callable[[], Any], expected: Any) -> None:
     """
     try:
         found = call()
+        read_if_lazy(found)
     except _REFUSALS as error:
         if missing_operator(error):
             raise
@@ -150,6 +153,7 @@ def taken_or_refused(call: Callable[[], Any], expected: Any) -> None:
     """
     try:
         found = call()
+        read_if_lazy(found)
     except _REFUSALS as error:
         if missing_operator(error):
             raise
@@ -159,16 +163,32 @@ def taken_or_refused(call: Callable[[], Any], expected: Any) -> None:
         note(f"laxer than CUDA: {line} computes")
 
 
+def read_if_lazy(results: Any) -> None:
+    """Reads the results of a device that has no streams. Such a device may compute lazily, and refuse a call late.
+
+    The results of a device with streams are not read. Such a device raises when it is called: the error of a kernel
+    that was queued may end the use of the device.
+    """
+
+    def read(tensor: torch.Tensor) -> None:
+        type = tensor.device.type
+        if type != "cpu" and _missing("streams", type):
+            tensor.detach().cpu()
+
+    tree_map_only(torch.Tensor, read, results)
+
+
 def refused(call: Callable[..., Any]) -> None:
     """Raises AssertionError unless the call raises an error about the devices of its operands.
 
+    The result is read if the device may be lazy: see `read_if_lazy`.
     The error names the functions among the default values of a ``lambda``, which a loop over operators sets.
     """
     operators = [getattr(value, "__name__", value) for value in call.__defaults__ or ()]
     named = [operator for operator in operators if isinstance(operator, str)]
     try:
         with raises(RuntimeError, "(?i)device"):
-            call()
+            read_if_lazy(call())
     except AssertionError as error:
         raise AssertionError(": ".join([*named, str(error)])) from error
 
@@ -199,9 +219,24 @@ def usable(device: str) -> None:
     same(torch.arange(5.0).to(device) + 1, torch.arange(5.0) + 1)
 
 
+@functools.cache
+def _adds(device: str) -> bool:
+    """Whether the device adds two numbers. Must first be called before the first check, which may leave an error."""
+    try:
+        (torch.ones(1).to(device) + 1).cpu()
+    except Exception:
+        return False
+    return True
+
+
 def there_and_back(device: str) -> None:
-    """Copies one number to the device and back. Raises the error of queued work, if there is one. Synchronises."""
-    torch.ones(1).to(device).cpu()
+    """Copies one number to the device and back. Raises the error of queued work, if there is one. Synchronises.
+
+    Also adds, if the device could: a device that computes lazily may copy a new tensor without the work that waits.
+    """
+    adds = _adds(device)
+    x = torch.ones(1).to(device)
+    (x + 1 if adds else x).cpu()
 
 
 def lost(device: str) -> str:

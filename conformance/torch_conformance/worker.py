@@ -53,13 +53,20 @@ def _statement(error: BaseException, file: str) -> str:
 # The words with which backends say that they have no tensors of a dtype, or no kernel for it.
 _NO_DTYPE = re.compile(r"(?i)\bunsupported (?:\w+ ){0,3}dtype\b")
 
+# PyTorch's error if an operator calls a table of kernels (a DispatchStub) that has no place for the device's type.
+_NO_SLOT = "DispatchStub: unsupported device type"
+
+# PyTorch's error for the fused attention that only a backend implements. A device may repeat it in an error of its own.
+_FOR_BACKENDS = re.compile(r"not implemented[.:] This is an operator for privateuse1 backends")
+
 
 def _lacks(error: BaseException, device: str, file: str) -> str:
     """Why an error means that the backend lacks something optional, or the empty string. ``file`` has the check.
 
     PyTorch raises NotImplementedError for a function of the hooks, of a generator or of an allocator that a backend
     does not override. A module that lacks a function which the check calls raises AttributeError. If PyTorch calls the
-    function, as torch.load calls torch.TYPE.device, programs fail, and so does the check. A dtype is optional too.
+    function, as torch.load calls torch.TYPE.device, programs fail, and so does the check. A dtype is optional too. A
+    device that is neither in PyTorch nor of the type PrivateUse1 cannot fill the stubs of PyTorch.
     """
     import torch
 
@@ -70,6 +77,10 @@ def _lacks(error: BaseException, device: str, file: str) -> str:
         return f"torch.{torch.device(device).type} has no {error.name}"
     if isinstance(error, NotImplementedError) and "Could not run" not in str(error):
         return _message(error).splitlines()[0]
+    if _FOR_BACKENDS.search(str(error)):
+        return _message(error).splitlines()[0]
+    if _NO_SLOT in str(error):
+        return f"PyTorch's stub has no place for a kernel of this device: {_message(error)}".splitlines()[0]
     if _NO_DTYPE.search(str(error)):
         return f"the device lacks a dtype: {_message(error)}".splitlines()[0]
     return ""
