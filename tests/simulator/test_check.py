@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
@@ -396,6 +397,7 @@ class FakeRunner:
 
     def __init__(self, seconds: float, last: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = Path()
+        self.in_place = False
         self.now = 0.0
         self.ended = 0
         self.all: list[dict[str, str]] = []
@@ -449,6 +451,70 @@ def test_a_finding_is_tried_again_before_all_other_runs(monkeypatch: pytest.Monk
     late = {"OPENREG_EXECUTION": "late"}
     poison = {"OPENREG_POISON": "1"}
     assert runner.all[:7] == [{}, {}, {}, poison, late, late, {"OPENREG_EXECUTION": "random:1"}]
+
+
+class SlowRunner(FakeRunner):
+    """Two runs at a time. The schedule ``slow`` ends only after the next run has ended."""
+
+    def __init__(self, slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(0.001, 999, monkeypatch)
+        self.most, self.tried_again = 0, 0
+        self._slow, self._seen = slow, set[str]()
+        self._under_way: list[str] = []
+        self._changed = threading.Condition()
+        self._later = False
+
+    def run(self, settings: Any, what: str = "", limits: Limits = Limits(), fresh: bool = False) -> Result:  # noqa: B008
+        name = str(settings)
+        with self._changed:
+            self._under_way.append(name)
+            self.most = max(self.most, len(self._under_way))
+            if name in self._seen and "EXECUTION" in name:
+                self.tried_again += 1
+                assert self._under_way == [name]  # alone
+            elif self._slow in name:
+                self._changed.wait_for(lambda: self._later)
+            else:
+                self._later |= any(self._slow in each for each in self._under_way)
+            self._seen.add(name)
+            found = super().run(settings, what, limits, fresh)
+            self._under_way.remove(name)
+            self._changed.notify_all()
+        return found
+
+
+@pytest.mark.parametrize("slow", ["late", "random:1", "random:2"])
+def test_the_order_of_the_findings_is_that_of_the_plan_whichever_run_ends_first(
+    slow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = SlowRunner(slow, monkeypatch)
+    names = ["late", "random:1", "random:2", "random:3"]
+    runner.output = {name: f"{number}.5\n" for number, name in enumerate(names, 2)}
+    options = Options([], "", "", 12, 3, [], "all", None, 1e9, None, jobs=2)
+    session = Session(options, runner, lambda text: None)  # type: ignore[arg-type]
+    session.run()
+    (first,) = session.findings.values()  # the four runs show the same, and the report names the first of them
+    assert first.repeat.split() == ["OPENREG_EXECUTION=late"] and first.sure == "always (2 of 2 runs)"
+    assert [run.settings["OPENREG_EXECUTION"] for run in first.runs] == names
+    assert (runner.most, runner.tried_again) == (2, 1)
+    assert session.looked_at["runs"] == session.looked_at["planned"]
+
+
+def test_a_check_runs_as_many_at_a_time_as_there_are_processors_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def jobs(asked: int | None, memory: int, in_place: bool = False) -> int:
+        options = Options([], "", "", 12, 3, [], "all", None, None, None, jobs=asked)
+        return _session.jobs_for(options, in_place, memory)
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {*range(8)})
+    monkeypatch.setattr(_session, "available_memory", lambda: 8 << 30)
+    assert [jobs(None, memory) for memory in (0, 1 << 20, 1 << 30, 3 << 30, 9 << 30)] == [8, 8, 8, 2, 1]
+    assert [jobs(asked, 3 << 30) for asked in (0, 1, 5)] == [1, 1, 5]  # who asks knows better
+    assert jobs(None, 0, in_place=True) == jobs(4, 0, in_place=True) == 1
+
+
+def test_the_memory_of_a_machine_or_of_a_container_is_known() -> None:
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 0 < _processes.available_memory() <= pages
 
 
 def test_a_server_starts_the_ranks_of_a_program(tmp_path: Path) -> None:
@@ -729,6 +795,43 @@ def test_a_module_with_two_ranks_is_checked(check_here: Check, tmp_path: Path) -
     status, output, report = check_here("--places", "1", *QUICK[2:], "-m", "ranks")
     assert (status, report["findings"]) == (0, []), output
     assert report["looked_at"]["faults"]["collectives"] == 1
+
+
+SLEEPS = """
+import os, sys, time
+
+if os.environ["OPENREG_CHECK"].endswith(":sanitize") or "OPENREG_POISON" in os.environ:
+    with open(os.path.join(sys.argv[1], str(os.getpid())), "w") as file:
+        file.write("begun")
+    while True:
+        time.sleep(1)
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_all_runs_that_are_under_way(tmp_path: Path) -> None:
+    folder, begun = tmp_path / "project", tmp_path / "begun"
+    for each in (folder, begun):
+        each.mkdir()
+    (folder / "program.py").write_text(SLEEPS)
+    command = (sys.executable, "-m", "torch_openreg", "check", "--jobs", "2", "program.py", begun)
+    with open(tmp_path / "said", "w+") as said:
+        program = programs.start(*command, cwd=folder, clean=True, stdout=said.fileno(), stderr=said.fileno())
+        while len([*begun.iterdir()]) < 2:
+            time.sleep(0.1)
+        os.kill(program.pid, signal.SIGINT)
+        program.wait()
+        said.seek(0)
+        text = said.read()
+    assert program.returncode == 130 and "check: stopped; this was found so far\ncheck: nothing found" in text, text
+    assert not [path for path in begun.iterdir() if _is_alive(path.name)]
+
+
+def _is_alive(process: str) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 SUITE = f"""

@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit status: 0 nothing found, 1 findings, 2 wrong usage.",
     )
     add = parser.add_argument
-    add("--in-place", action="store_true", help="run in the working folder, and not in a copy of it for each run")
+    add("--in-place", action="store_true", help="run in the working folder, one run at a time, and not in copies")
     add("--compare", default="all", metavar="WHAT", help="all, output, files, none, or FILE.py:FUNCTION (default: all)")
     add("--seeds", type=_count, default=3, metavar="N", help="random schedules besides `late` (default: 3)")
     add("--places", type=_count, default=12, metavar="N", help="places for each kind of fault (default: 12)")
@@ -111,13 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--budget", type=_seconds, metavar="TIME", help="the longest time, such as 5m (default: 15 times a run)")
     add("--timeout", type=_seconds, metavar="TIME", help="the longest run (default: from the first run)")
-    add(
-        "--jobs",
-        type=_count,
-        default=len(os.sched_getaffinity(0)),
-        metavar="N",
-        help="runs at a time (default: processors)",
-    )
+    add("--jobs", type=_count, metavar="N", help="runs at a time (default: processors, if the memory suffices)")
     add("--fail-on", type=_words, default=list(KINDS), metavar="KINDS", help=f"of {','.join(KINDS)} (default: all)")
     add("--baseline", metavar="FILE", help="leave out the findings of this earlier --json FILE")
     add("--suppress", metavar="FILE", help="leave out what its lines name: KIND FILE[:LINE]  # reason")
@@ -156,7 +150,7 @@ def main(argv: Sequence[str]) -> int:
             hook=hook,
             budget=options.budget,
             timeout=options.timeout,
-            jobs=max(1, options.jobs),
+            jobs=options.jobs,
         ),
         runner,
         lambda text: print(text, file=sys.stderr, flush=True),

@@ -51,6 +51,11 @@ class Result:
         """The record of the process that used the device most."""
         return max(self.records, key=lambda record: sum(record["counts"].values()), default={})
 
+    @property
+    def memory(self) -> int:
+        """The bytes of all processes, each when it had most: at least what the run needs at one time."""
+        return sum(record.get("resident", 0) for record in self.records)
+
     def fired(self) -> bool:
         return any(fault["fired"] for record in self.records for fault in record["faults"])
 
@@ -167,7 +172,7 @@ class Runner:
             start = self._start_fresh if fresh else self._start
             process = start(words, os.environ | environment, folder, output.fileno(), errors.fileno())
             try:
-                status = _wait(process, Clock(process.pid, place, limits))
+                status = self._wait(process, Clock(process.pid, place, limits))
                 seconds = time.monotonic() - begin
                 end = os.fstat(errors.fileno()).st_size
                 if status is None:
@@ -226,8 +231,17 @@ class Runner:
             self._server = self._server or Server()
         return self._server.start(words, environment, str(folder), output, errors)
 
+    def _wait(self, process: Program | subprocess.Popen[bytes], clock: Clock) -> int | None:
+        """The exit status, or None if the run is over before the program ends."""
+        while not clock.is_over():
+            if self._stopped:  # the run was begun, or has started a process, while stop() looked for processes
+                raise KeyboardInterrupt
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(Clock.STEP)
+        return None
+
     def stop(self) -> None:
-        """Ends everything that still runs."""
+        """Ends everything that still runs. Then each run() ends what it has started, and raises KeyboardInterrupt."""
         with self._lock:
             self._stopped = True
             running = list(self._running)
@@ -235,6 +249,18 @@ class Runner:
             end_processes_of(place)
         for server in filter(None, (self._server, self._ranks)):
             server.end()
+
+
+def available_memory() -> int:
+    """The bytes that new processes can have: those of the machine, or what a container leaves if that is less."""
+    found = []
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found.append(next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")))
+    with contextlib.suppress(OSError, ValueError):  # "max" is no number
+        limit, used = (int(Path("/sys/fs/cgroup", f"memory.{name}").read_text()) for name in ("max", "current"))
+        found.append(max(0, limit - used))
+    return min(found, default=1 << 62)
 
 
 class Clock:
@@ -266,14 +292,6 @@ class Clock:
         waited = max((delay for _, delay in times), default=0.0)
         is_late = limits.seconds is not None and now - self._begin - waited > limits.seconds
         return is_late or now - self._active > limits.idle
-
-
-def _wait(process: Program | subprocess.Popen[bytes], clock: Clock) -> int | None:
-    """The exit status, or None if the run is over before the program ends."""
-    while not clock.is_over():
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(Clock.STEP)
-    return None
 
 
 def _times(leader: int, place: Path) -> Iterator[tuple[float, float]]:

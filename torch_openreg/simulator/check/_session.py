@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shlex
 import time
 from collections import deque
@@ -10,18 +11,20 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ._judge import Finding, Judge, Reference
 from ._own import is_own
 from ._plan import FAULTS, Place, Run, fault_runs, first_part, in_single_ranks, places
-from ._processes import Limits, OutOfTime, Result, Runner
+from ._processes import Limits, OutOfTime, Result, Runner, available_memory
 
 # Times the first run. A budget ends no runs with the sanitizer or with another schedule of a program that is not slow.
 BUDGET = 15
 SHORTEST_BUDGET = 60.0
 GRACE = 60.0  # seconds after the budget: a run that has begun may show a hang
 SLOWEST = 6  # a run takes at most this times the first: the sanitizer takes the most
+
+Found: TypeAlias = "Future[list[Finding] | None]"  # what a run shows; None: there was no time for it
 
 
 @dataclass
@@ -36,7 +39,16 @@ class Options:
     hook: Callable[[Result, Result], object] | None
     budget: float | None  # seconds; None: 15 times the first run
     timeout: float | None
-    jobs: int
+    jobs: int | None  # None: as many as there are processors and memory
+
+
+def jobs_for(options: Options, in_place: bool, memory: int) -> int:
+    """How many runs at a time, of a program that needs ``memory`` bytes."""
+    if in_place:  # they would write the same files
+        return 1
+    if options.jobs is not None:
+        return max(1, options.jobs)
+    return max(1, min(len(os.sched_getaffinity(0)), available_memory() // max(memory, 1)))
 
 
 @dataclass
@@ -49,6 +61,7 @@ class Session:
     findings: dict[Any, Finding] = field(default_factory=dict)
     looked_at: dict[str, Any] = field(default_factory=dict)
     _fresh: bool = False
+    _jobs: int = 1
     _end: float = math.inf
 
     def run(self) -> None:
@@ -86,7 +99,10 @@ class Session:
             self.say(f"check: not compared, because two plain runs differ in it: {text}")
         seconds = reference.first.seconds
         budget = options.budget or max(SHORTEST_BUDGET, BUDGET * seconds)
-        self.say(f"check: {len(runs)} more runs of about {seconds:.1f} s, at most {budget:.0f} s for all")
+        memory = max(reference.first.memory, reference.second.memory)
+        self._jobs = self.looked_at["jobs"] = jobs_for(options, self.runner.in_place, memory)
+        at_a_time = f", {self._jobs} at a time" if self._jobs > 1 else ""
+        self.say(f"check: {len(runs)} more runs of about {seconds:.1f} s{at_a_time}, at most {budget:.0f} s for all")
         self._end = begin + budget
         self._rest(judge, runs, self._limits(seconds))
 
@@ -124,54 +140,55 @@ class Session:
         return Reference(first, second, self.options.compare, self.options.hook)
 
     def _rest(self, judge: Judge, runs: Sequence[Run], limits: Limits) -> None:
-        assert judge.reference
-        shortest = min(judge.reference.first.seconds, judge.reference.second.seconds)
-
-        def one(run: Run) -> list[Finding] | None:
-            if time.monotonic() + shortest > self._end:
-                return None
-            what = "sanitize" if run.kind == "sanitizer" else ""
-            settings = {} if run.kind == "sanitizer" else run.settings
+        """Several runs at a time. What they show is judged in the order of the plan, whichever run ends first."""
+        with ThreadPoolExecutor(self._jobs) as pool:
             try:
-                result = self.runner.run(settings, what, limits, self._fresh)
-            except OutOfTime:
-                return None
-            return [finding.within(self.runner.folder) for finding in judge.judge(run, result)]
-
-        with ThreadPoolExecutor(self.options.jobs) as pool:
-            try:
-                # With the findings that a second run has to show again, which comes before all others.
-                todo: deque[tuple[Run, list[Finding]]] = deque((run, []) for run in runs)
-                waiting: dict[Future[list[Finding] | None], tuple[Run, list[Finding]]] = {}
-                done = 0
-                while todo or waiting:
-                    while todo and len(waiting) < self.options.jobs:
-                        run, earlier = todo.popleft()
-                        waiting[pool.submit(one, run)] = run, earlier
-                    ended, _ = wait(waiting, return_when=FIRST_COMPLETED)
-                    for future in ended:
-                        run, earlier = waiting.pop(future)
-                        found = future.result()
-                        if earlier and found is not None:
-                            keys = {each.key for each in found}
-                            for each in earlier:
-                                is_same = each.key in keys
-                                each.sure = "always (2 of 2 runs)" if is_same else "sometimes (1 of 2 runs)"
-                        if earlier:
-                            continue
-                        done += 1
-                        if found is None:
-                            continue
-                        self._count(run)
-                        new = [finding for finding in found if self._add(finding, run)]
-                        if again := [finding for finding in new if not finding.note]:
-                            todo.appendleft((run, again))
-                        if done % 10 == 0:
-                            self.say(f"check: {done} of {len(runs)} runs, {len(self.findings)} findings so far")
+                todo, begun, done = deque(runs), deque[tuple[Run, Found]](), 0
+                while todo or begun:
+                    if not (begun and begun[0][1].done()):
+                        running = [each for _, each in begun if not each.done()]
+                        if todo and len(running) < self._jobs:
+                            run = todo.popleft()
+                            begun.append((run, pool.submit(self._one, judge, run, limits)))
+                        else:
+                            wait(running, return_when=FIRST_COMPLETED)
+                        continue
+                    run, future = begun.popleft()
+                    done += 1
+                    if (found := future.result()) is None:
+                        continue
+                    self._count(run)
+                    new = [finding for finding in found if self._add(finding, run)]
+                    if again := [finding for finding in new if not finding.note]:
+                        wait([each for _, each in begun])  # alone: no other run can be the reason
+                        self._confirm(again, pool.submit(self._one, judge, run, limits).result())
+                    if done % 10 == 0:
+                        self.say(f"check: {done} of {len(runs)} runs, {len(self.findings)} findings so far")
             except KeyboardInterrupt:
                 pool.shutdown(wait=False, cancel_futures=True)
                 self.runner.stop()
                 raise
+
+    def _one(self, judge: Judge, run: Run, limits: Limits) -> list[Finding] | None:
+        """What a run shows; None if there is no time for it."""
+        assert judge.reference
+        shortest = min(judge.reference.first.seconds, judge.reference.second.seconds)
+        if time.monotonic() + shortest > self._end:
+            return None
+        what = "sanitize" if run.kind == "sanitizer" else ""
+        settings = {} if run.kind == "sanitizer" else run.settings
+        try:
+            result = self.runner.run(settings, what, limits, self._fresh)
+        except OutOfTime:
+            return None
+        return [finding.within(self.runner.folder) for finding in judge.judge(run, result)]
+
+    @staticmethod
+    def _confirm(earlier: Sequence[Finding], found: Sequence[Finding] | None) -> None:
+        """Says of each finding whether a second run has it too; None: there was no time for one."""
+        keys = {each.key for each in found or ()}
+        for each in earlier if found is not None else ():
+            each.sure = "always (2 of 2 runs)" if each.key in keys else "sometimes (1 of 2 runs)"
 
     def _count(self, run: Run) -> None:
         self.looked_at["runs"] += 1

@@ -185,6 +185,12 @@ def _count_calls() -> dict[str, int]:
     }
 
 
+def _resident() -> int:
+    """The bytes of this process in RAM when they were most."""
+    with open("/proc/self/status") as file:
+        return next((int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM:")), 0)
+
+
 def _record(counters: dict[str, int], places: Places, is_started: bool) -> dict[str, Any]:
     return {
         "pid": os.getpid(),
@@ -195,6 +201,7 @@ def _record(counters: dict[str, int], places: Places, is_started: bool) -> dict[
         "places": places.rows,
         "printed": places.printed,
         "forks": places.forks,
+        "resident": _resident(),
         "waits": _bindings._wait_count(),
         "allocated": 0,
         "peak": 0,
