@@ -147,6 +147,16 @@ def any_is_set(environment: Mapping[str, str] = os.environ) -> bool:
     return any("OPENREG_" in name for name in environment)
 
 
+def submodules_of_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The submodules of torch_openreg.openreg that read the variables which are set, in the order of all_variables()."""
+    found = []
+    for variable in all_variables():
+        folder, file = os.path.split(variable.reader)
+        if variable.name in environment and os.path.basename(folder) == "openreg":
+            found.append(file.removesuffix(".py"))
+    return found
+
+
 def check(environment: Mapping[str, str] = os.environ) -> None:
     """Raises ValueError for the first variable whose value is none of its choices. Empty means unset.
 

@@ -24,7 +24,7 @@ from torch_openreg.simulator._cli import check as command
 from torch_openreg.simulator.check import _judge, _plan, _processes, _reports, _session
 from torch_openreg.simulator.check._judge import Finding, Judge, Reference
 from torch_openreg.simulator.check._plan import Place, Run
-from torch_openreg.simulator.check._processes import Clock, Limits, OutOfTime, Result
+from torch_openreg.simulator.check._processes import NO_LIMITS, Clock, Limits, OutOfTime, Result
 from torch_openreg.simulator.check._server import Server
 from torch_openreg.simulator.check._session import Options, Session
 
@@ -402,10 +402,13 @@ class FakeRunner:
         self.ended = 0
         self.all: list[dict[str, str]] = []
         self.output: dict[str, str] = {}  # by the schedule
+        self.load = lambda first: False
         self._seconds, self._last = seconds, last
         monkeypatch.setattr(_session.time, "monotonic", lambda: self.now)
 
-    def run(self, settings: Any, what: str = "", limits: Limits = Limits(), fresh: bool = False) -> Result:  # noqa: B008
+    def run(
+        self, settings: Any, what: str = "", limits: Limits = NO_LIMITS, fresh: bool = False, loaded: bool = False
+    ) -> Result:
         if self.ended == self._last:
             assert limits.until is not None
             self.now = limits.until
@@ -464,7 +467,9 @@ class SlowRunner(FakeRunner):
         self._changed = threading.Condition()
         self._later = False
 
-    def run(self, settings: Any, what: str = "", limits: Limits = Limits(), fresh: bool = False) -> Result:  # noqa: B008
+    def run(
+        self, settings: Any, what: str = "", limits: Limits = NO_LIMITS, fresh: bool = False, loaded: bool = False
+    ) -> Result:
         name = str(settings)
         with self._changed:
             self._under_way.append(name)
@@ -477,7 +482,7 @@ class SlowRunner(FakeRunner):
             else:
                 self._later |= any(self._slow in each for each in self._under_way)
             self._seen.add(name)
-            found = super().run(settings, what, limits, fresh)
+            found = super().run(settings, what, limits)
             self._under_way.remove(name)
             self._changed.notify_all()
         return found
@@ -489,12 +494,13 @@ def test_the_order_of_the_findings_is_that_of_the_plan_whichever_run_ends_first(
 ) -> None:
     runner = SlowRunner(slow, monkeypatch)
     names = ["late", "random:1", "random:2", "random:3"]
+    names = names[names.index(slow) :]
     runner.output = {name: f"{number}.5\n" for number, name in enumerate(names, 2)}
     options = Options([], "", "", 12, 3, [], "all", None, 1e9, None, jobs=2)
     session = Session(options, runner, lambda text: None)  # type: ignore[arg-type]
     session.run()
-    (first,) = session.findings.values()  # the four runs show the same, and the report names the first of them
-    assert first.repeat.split() == ["OPENREG_EXECUTION=late"] and first.sure == "always (2 of 2 runs)"
+    (first,) = session.findings.values()  # these runs show the same, and the report names the first of them
+    assert first.repeat.split() == [f"OPENREG_EXECUTION={slow}"] and first.sure == "always (2 of 2 runs)"
     assert [run.settings["OPENREG_EXECUTION"] for run in first.runs] == names
     assert (runner.most, runner.tried_again) == (2, 1)
     assert session.looked_at["runs"] == session.looked_at["planned"]
@@ -514,7 +520,101 @@ def test_a_check_runs_as_many_at_a_time_as_there_are_processors_and_memory(monke
 
 def test_the_memory_of_a_machine_or_of_a_container_is_known() -> None:
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert 0 < _processes.available_memory() <= pages
+    assert 0 < _session.available_memory() <= pages
+
+
+class LoadingRunner(FakeRunner):
+    """Has the imports of the program in a server. ``outputs``: of the program after these imports, without a fault and
+    with each fault; and of the program with a fault, started as the first run."""
+
+    def __init__(self, outputs: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(0.001, 999, monkeypatch)
+        self.load = lambda first: True
+        self.faults = {True: 0, False: 0}  # how many runs with a fault began after the imports
+        self._outputs = outputs
+
+    def run(
+        self, settings: Any, what: str = "", limits: Limits = NO_LIMITS, fresh: bool = False, loaded: bool = False
+    ) -> Result:
+        found = super().run(settings, what, limits)
+        if "OPENREG_FAULTS" in settings:
+            self.faults[loaded] += 1
+            found.stdout = self._outputs[1 if loaded else 2]
+        elif loaded:
+            found.stdout = self._outputs[0]
+        return found
+
+
+SAME, OTHER = "1.5\n", "2.5\n"
+
+
+@pytest.mark.parametrize(
+    ("outputs", "after_imports", "otherwise", "findings"),
+    [
+        ((SAME, SAME, SAME), 36, 0, 0),
+        ((OTHER, SAME, SAME), 0, 36, 0),  # the program is not the same after these imports
+        ((SAME, OTHER, SAME), 36, 36, 0),  # what nobody sees without them is no finding
+        ((SAME, SAME, OTHER), 36, 0, 0),
+        ((OTHER, SAME, OTHER), 0, 36 + 4, 4),  # one of each kind, which is tried again
+        ((SAME, OTHER, OTHER), 36, 4 + 4, 4),
+    ],
+)
+def test_runs_with_a_fault_begin_after_the_imports_if_the_program_is_the_same_there(
+    outputs: tuple[str, str, str], after_imports: int, otherwise: int, findings: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = LoadingRunner(outputs, monkeypatch)
+    options = Options([], "", "", 9, 0, [], "all", None, 1e9, None, jobs=1)
+    session = Session(options, runner, lambda text: None)  # type: ignore[arg-type]
+    session.run()
+    assert (runner.faults[True], runner.faults[False], len(session.findings)) == (after_imports, otherwise, findings)
+
+
+LOADED = f"""
+import sys
+BEFORE = {{*sys.modules}}
+import torch
+import xml.dom.minidom  # a library that nothing else imports
+
+print("imported before" if "xml.dom.minidom" in BEFORE else "new")
+x = torch.ones(4, device={DEVICE!r})
+print((x + 1).sum().item())
+"""
+
+
+@pytest.mark.slow
+def test_a_fault_happens_in_a_program_whose_imports_are_there_already(tmp_path: Path) -> None:
+    folder, scratch = tmp_path / "project", tmp_path / "scratch"
+    for each in (folder, scratch):
+        each.mkdir()
+    (folder / "program.py").write_text(LOADED)
+    runner = _processes.Runner(["program.py"], folder, False, scratch)
+    try:
+        first = runner.run({}, "modules", fresh=True)
+        assert (first.status, first.stdout) == (0, "new\n8.0\n"), first.stderr
+        assert runner.load(first)
+        plain = runner.run({}, "", loaded=True)
+        assert (plain.status, plain.stdout) == (0, "imported before\n8.0\n"), plain.stderr
+        assert plain.record["counts"] == first.record["counts"]
+        failed = runner.run({"OPENREG_FAULTS": "malloc:1=oom"}, "", loaded=True)
+        assert failed.status == 1 and failed.fired() and "torch.OutOfMemoryError" in failed.stderr
+        assert failed.stderr == runner.run({"OPENREG_FAULTS": "malloc:1=oom"}).stderr
+        later = runner.run({}, "", loaded=True)  # and no fault in the runs after it
+        assert later.stdout == plain.stdout
+    finally:
+        runner.stop()
+
+
+@pytest.mark.slow
+def test_imports_that_fail_in_the_server_end_in_an_error_that_the_check_knows(tmp_path: Path) -> None:
+    runner = _processes.Runner(["-c", "print(1)"], tmp_path, True, tmp_path)
+    first = result()
+    first.pid, first.records = 7, [{"pid": 7, "counts": {}, "modules": ["no_such_module"]}]
+    try:
+        assert runner.load(first)
+        with pytest.raises((EOFError, OSError)):
+            runner.run({}, "", loaded=True)
+    finally:
+        runner.stop()
 
 
 def test_a_server_starts_the_ranks_of_a_program(tmp_path: Path) -> None:

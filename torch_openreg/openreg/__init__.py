@@ -300,9 +300,14 @@ __path__ += [  # noqa: F405
     os.path.join(os.path.dirname(_environment.__file__), part, "openreg") for part in _environment.parts_with("openreg")
 ]
 
-# A variable that a submodule reads is obeyed when the submodule is imported.
-if _environment.any_is_set():
-    for _variable in _environment.all_variables():
-        _folder, _file = os.path.split(_variable.reader)
-        if _variable.name in os.environ and os.path.basename(_folder) == "openreg":
-            importlib.import_module(f".{_file.removesuffix('.py')}", __name__)
+
+def _obey_variables() -> None:
+    """A variable that a submodule reads is obeyed when the submodule is imported.
+
+    A process that is forked after the import of this module calls this function again, if it has other variables.
+    """
+    for name in _environment.submodules_of_variables() if _environment.any_is_set() else ():
+        importlib.import_module(f".{name}", __name__)
+
+
+_obey_variables()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -14,11 +15,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torch_openreg._environment import submodules_of_variables
 from torch_openreg.simulator.check._plan import LAUNCHER, STACKS
 from torch_openreg.simulator.check._server import Program, Server
 
@@ -45,6 +47,7 @@ class Result:
     stacks: str = ""  # of the threads of a run that took too long
     # The file and the line in which a process was that ended without a record, by its rank; "" if it has none.
     last_lines: dict[str, tuple[str, int]] = field(default_factory=dict)
+    pid: int = 0
 
     @property
     def record(self) -> dict[str, Any]:
@@ -69,6 +72,8 @@ class Limits(NamedTuple):
 
 
 NO_LIMITS = Limits()
+# Starts the words of a command, with its variables, its folder, and the files for its output and its errors.
+Start = Callable[[list[str], dict[str, str], Path, int, int], Program | subprocess.Popen[bytes]]
 
 
 class FolderTooLarge(Exception):
@@ -95,6 +100,7 @@ class Runner:
     scratch: Path
     _server: Server | None = None
     _ranks: Server | None = None
+    _loaded: Server | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _running: set[Path] = field(default_factory=set)
     _stopped: bool = False
@@ -128,24 +134,43 @@ class Runner:
         with contextlib.suppress(OSError):  # the name of a socket has at most 107 bytes
             self._ranks = Server(environment=environment, path=self.scratch / "ranks")
 
-    def run(
-        self, settings: Mapping[str, str], what: str = "", limits: Limits = NO_LIMITS, fresh: bool = False
-    ) -> Result:
-        """One run, with these environment variables. ``fresh``: in a new interpreter. ``what``: see _recorder.py.
+    def load(self, first: Result) -> bool:
+        """Begins to import what the first run has imported. False if there is nothing to import.
 
-        Raises OutOfTime if the run has not ended by ``limits.until``.
+        These imports are most of the time of a short program. They come before the device reads its variables, so a
+        run may begin after them if it differs from the first run only in its faults.
+        """
+        modules = next((record.get("modules") for record in first.records if record["pid"] == first.pid), None)
+        if not modules or submodules_of_variables():  # the second would be there before the fork
+            return False
+        self._loaded = Server(imports=["torch", *modules], is_quiet=True)
+        return True
+
+    def run(
+        self,
+        settings: Mapping[str, str],
+        what: str = "",
+        limits: Limits = NO_LIMITS,
+        fresh: bool = False,
+        loaded: bool = False,
+    ) -> Result:
+        """One run, with these environment variables. ``what``: see _recorder.py.
+
+        ``fresh``: in a new interpreter. ``loaded``: after the imports of load().
+        Raises EOFError if these imports have failed, and OutOfTime if the run has not ended by ``limits.until``.
         """
         place = Path(tempfile.mkdtemp(dir=self.scratch))
         with self._lock:
             self._running.add(place)
         try:
-            return self._run(place, settings, what, limits, fresh)
+            start = self._start_fresh if fresh else functools.partial(self._start, loaded=loaded)
+            return self._run(place, settings, what, limits, start)
         finally:
             end_processes_of(place)
             with self._lock:
                 self._running.discard(place)
 
-    def _run(self, place: Path, settings: Mapping[str, str], what: str, limits: Limits, fresh: bool) -> Result:
+    def _run(self, place: Path, settings: Mapping[str, str], what: str, limits: Limits, start: Start) -> Result:
         folder, records = self.folder, place / "records"
         records.mkdir()
         if not self.in_place:
@@ -162,14 +187,13 @@ class Runner:
             **settings,
             VARIABLE: f"{records}:{what}",
         }
-        if self._ranks and not fresh:
+        if self._ranks and start != self._start_fresh:
             environment[LAUNCHER] = str(self._ranks.launcher)
         if paths := os.environ.get("PYTHONPATH"):
             environment["PYTHONPATH"] = os.pathsep.join(self._moved(part, folder) for part in paths.split(os.pathsep))
         words = [self._moved(word, folder) for word in self.words]
         begin = time.monotonic()
         with open(place / "stdout", "w+b") as output, open(place / "stderr", "w+b") as errors:
-            start = self._start_fresh if fresh else self._start
             process = start(words, os.environ | environment, folder, output.fileno(), errors.fileno())
             try:
                 status = self._wait(process, Clock(process.pid, place, limits))
@@ -191,7 +215,9 @@ class Runner:
         written = {} if self.in_place else self._written(folder)
         read = list(_read(records, folder, self.folder))
         lines = _last_lines(records, folder, self.folder)
-        return Result(settings, status, texts[0], texts[1], written, read, seconds, folder, texts[2], lines)
+        return Result(
+            settings, status, texts[0], texts[1], written, read, seconds, folder, texts[2], lines, process.pid
+        )
 
     def _moved(self, text: str, folder: Path) -> str:
         """A path within the working folder becomes the path within the copy."""
@@ -224,12 +250,14 @@ class Runner:
             start_new_session=True,
         )
 
-    def _start(self, words: list[str], environment: dict[str, str], folder: Path, output: int, errors: int) -> Program:
+    def _start(self, *how: Any, loaded: bool = False) -> Program:
+        words, environment, folder, output, errors = how
         with self._lock:
             if self._stopped:
                 raise KeyboardInterrupt
             self._server = self._server or Server()
-        return self._server.start(words, environment, str(folder), output, errors)
+        server = self._loaded if loaded and self._loaded else self._server
+        return server.start(words, environment, str(folder), output, errors)
 
     def _wait(self, process: Program | subprocess.Popen[bytes], clock: Clock) -> int | None:
         """The exit status, or None if the run is over before the program ends."""
@@ -247,20 +275,8 @@ class Runner:
             running = list(self._running)
         for place in running:
             end_processes_of(place)
-        for server in filter(None, (self._server, self._ranks)):
+        for server in filter(None, (self._server, self._ranks, self._loaded)):
             server.end()
-
-
-def available_memory() -> int:
-    """The bytes that new processes can have: those of the machine, or what a container leaves if that is less."""
-    found = []
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        found.append(next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")))
-    with contextlib.suppress(OSError, ValueError):  # "max" is no number
-        limit, used = (int(Path("/sys/fs/cgroup", f"memory.{name}").read_text()) for name in ("max", "current"))
-        found.append(max(0, limit - used))
-    return min(found, default=1 << 62)
 
 
 class Clock:

@@ -32,10 +32,15 @@ class Program:
     """A program that the server has started; the names are those of subprocess.Popen."""
 
     def __init__(self, words: Sequence[str], status: int) -> None:
+        """Raises EOFError if the server has ended."""
         self.args = words
         self.returncode: int | None = None
         self._status = status
-        (self.pid,) = INT.unpack(os.read(status, INT.size))
+        first = os.read(status, INT.size)
+        if not first:
+            os.close(status)
+            raise EOFError("the server has ended")
+        (self.pid,) = INT.unpack(first)
 
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
@@ -68,6 +73,7 @@ def start(
 class Server:
     """The program _zygote.py. It ends with end(), or when this process ends.
 
+    ``imports``: the modules that it has imported, which may print, unless ``is_quiet``.
     ``path``: it also listens there, and ``launcher`` is a file that a program can start in the place of Python.
     """
 
@@ -77,6 +83,7 @@ class Server:
         environment: Mapping[str, str] | None = None,
         imports: Sequence[str] = (),
         path: Path | None = None,
+        is_quiet: bool = False,
     ) -> None:
         self._lock = threading.Lock()
         self._connection, theirs = socket.socketpair()
@@ -89,10 +96,13 @@ class Server:
             self.launcher.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
             self.launcher.chmod(0o700)
         files = [theirs.fileno(), listener.fileno()]
+        output = subprocess.DEVNULL if is_quiet else None
         self._process = subprocess.Popen(
             [python, Path(__file__).with_name("_zygote.py"), *map(str, files), *imports],
             env=environment,
             stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
             pass_fds=files,
             start_new_session=True,  # Ctrl-C is for this process
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import shlex
@@ -16,12 +17,13 @@ from typing import Any, TypeAlias
 from ._judge import Finding, Judge, Reference
 from ._own import is_own
 from ._plan import FAULTS, Place, Run, fault_runs, first_part, in_single_ranks, places
-from ._processes import Limits, OutOfTime, Result, Runner, available_memory
+from ._processes import Limits, OutOfTime, Result, Runner
 
 # Times the first run. A budget ends no runs with the sanitizer or with another schedule of a program that is not slow.
 BUDGET = 15
 SHORTEST_BUDGET = 60.0
 GRACE = 60.0  # seconds after the budget: a run that has begun may show a hang
+FEW_FAULTS = 8  # runs, for which the imports in a server of their own take longer than they save
 SLOWEST = 6  # a run takes at most this times the first: the sanitizer takes the most
 
 Found: TypeAlias = "Future[list[Finding] | None]"  # what a run shows; None: there was no time for it
@@ -40,6 +42,18 @@ class Options:
     budget: float | None  # seconds; None: 15 times the first run
     timeout: float | None
     jobs: int | None  # None: as many as there are processors and memory
+
+
+def available_memory() -> int:
+    """The bytes that new processes can have: those of the machine, or what a container leaves if that is less."""
+    found = []
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found.append(next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")))
+    with contextlib.suppress(OSError, ValueError):  # "max" is no number
+        limit, used = (int(Path("/sys/fs/cgroup", f"memory.{name}").read_text()) for name in ("max", "current"))
+        found.append(max(0, limit - used))
+    return min(found, default=1 << 62)
 
 
 def jobs_for(options: Options, in_place: bool, memory: int) -> int:
@@ -62,6 +76,7 @@ class Session:
     looked_at: dict[str, Any] = field(default_factory=dict)
     _fresh: bool = False
     _jobs: int = 1
+    _loaded: bool = False
     _end: float = math.inf
 
     def run(self) -> None:
@@ -116,7 +131,7 @@ class Session:
     def _plain(self, judge: Judge) -> Reference | None:
         timeout = self.options.timeout
         limits = Limits() if timeout is None else Limits(timeout, timeout)
-        first = self.runner.run({}, fresh=True, limits=limits)
+        first = self.runner.run({}, "modules", limits, fresh=True)
         if ranks := [record for record in first.records if record["is_started"]]:
             self.runner.serve_ranks(ranks[0]["threads"])
         second = self.runner.run({}, "record", limits)
@@ -141,15 +156,17 @@ class Session:
 
     def _rest(self, judge: Judge, runs: Sequence[Run], limits: Limits) -> None:
         """Several runs at a time. What they show is judged in the order of the plan, whichever run ends first."""
+        assert judge.reference
         with ThreadPoolExecutor(self._jobs) as pool:
             try:
                 todo, begun, done = deque(runs), deque[tuple[Run, Found]](), 0
+                loading = [pool.submit(self._load, judge.reference, limits)] if self._loads(runs) else []
                 while todo or begun:
                     if not (begun and begun[0][1].done()):
                         running = [each for _, each in begun if not each.done()]
                         if todo and len(running) < self._jobs:
                             run = todo.popleft()
-                            begun.append((run, pool.submit(self._one, judge, run, limits)))
+                            begun.append((run, pool.submit(self._one, judge, run, limits, loaded=True)))
                         else:
                             wait(running, return_when=FIRST_COMPLETED)
                         continue
@@ -160,28 +177,51 @@ class Session:
                     self._count(run)
                     new = [finding for finding in found if self._add(finding, run)]
                     if again := [finding for finding in new if not finding.note]:
+                        wait(loading)
                         wait([each for _, each in begun])  # alone: no other run can be the reason
-                        self._confirm(again, pool.submit(self._one, judge, run, limits).result())
+                        self._confirm(again, pool.submit(self._one, judge, run, limits, loaded=False).result())
                     if done % 10 == 0:
                         self.say(f"check: {done} of {len(runs)} runs, {len(self.findings)} findings so far")
+                for each in loading:
+                    each.result()  # an exception that _load() does not expect
             except KeyboardInterrupt:
                 pool.shutdown(wait=False, cancel_futures=True)
                 self.runner.stop()
                 raise
 
-    def _one(self, judge: Judge, run: Run, limits: Limits) -> list[Finding] | None:
-        """What a run shows; None if there is no time for it."""
+    def _one(self, judge: Judge, run: Run, limits: Limits, loaded: bool) -> list[Finding] | None:
+        """What a run shows; None if there is no time for it. ``loaded``: it may begin after the imports."""
         assert judge.reference
         shortest = min(judge.reference.first.seconds, judge.reference.second.seconds)
+        loaded = loaded and self._loaded and run.kind == "fault"
         if time.monotonic() + shortest > self._end:
             return None
         what = "sanitize" if run.kind == "sanitizer" else ""
         settings = {} if run.kind == "sanitizer" else run.settings
         try:
-            result = self.runner.run(settings, what, limits, self._fresh)
+            result = self.runner.run(settings, what, limits, self._fresh, loaded)
+            found = self._judge(judge, run, result)
+            if loaded and any(not each.note and each.key not in self.findings for each in found):
+                # A finding must not come from the way in which the program was started.
+                found = self._judge(judge, run, self.runner.run(settings, what, limits))
         except OutOfTime:
             return None
+        return found
+
+    def _judge(self, judge: Judge, run: Run, result: Result) -> list[Finding]:
         return [finding.within(self.runner.folder) for finding in judge.judge(run, result)]
+
+    def _loads(self, runs: Sequence[Run]) -> bool:
+        return sum(run.kind == "fault" for run in runs) >= FEW_FAULTS and not self._fresh
+
+    def _load(self, reference: Reference, limits: Limits) -> None:
+        """From now on runs with a fault begin after the imports, if the program does the same there."""
+        first = reference.first
+        with contextlib.suppress(OutOfTime, OSError, EOFError):
+            if self.runner.load(first):
+                tried = self.runner.run({}, "", limits, loaded=True)
+                is_same = all(tried.record.get(key) == first.record.get(key) for key in ("counts", "allocated"))
+                self._loaded = tried.status == 0 and is_same and reference.difference(tried) is None
 
     @staticmethod
     def _confirm(earlier: Sequence[Finding], found: Sequence[Finding] | None) -> None:

@@ -187,8 +187,6 @@ def serve() -> None:
     environment = early(os.environ)
     variables = dict(os.environ)
     torch = import_torch()
-    # In an interpreter of its own, the program would have what the import of torch sets.
-    imported = {name: value for name, value in os.environ.items() if name not in {*variables, AUTOLOAD}}
     if modules:
         os.environ.clear()
         os.environ.update(variables)
@@ -196,6 +194,8 @@ def serve() -> None:
             torch._import_device_backends()
     for name in modules or ["sympy"]:  # sympy is a third of what an optimizer imports
         importlib.import_module(name)
+    # In an interpreter of its own, the program would have what these imports set.
+    imported = {name: value for name, value in os.environ.items() if name not in {*variables, AUTOLOAD}}
     gc.collect()
     gc.freeze()
     request = next_program(socket.socket(fileno=int(connection)), socket.socket(fileno=int(listener)))
@@ -219,6 +219,8 @@ def serve() -> None:
     sys.orig_argv = [sys.executable, *request["words"]]  # with which a program may start itself again
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
+    if obey := getattr(sys.modules.get("torch_openreg.openreg"), "_obey_variables", None):
+        obey()  # the backend was loaded before the program's variables were there
     try:
         own = 0 if SAFE_PATH else 1  # the entry of put_first()
         sys.path[own:own] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))

@@ -2,7 +2,7 @@
 
 `import torch` of every process of a run imports this module (the variable of _processes.py). Only with "record" does it
 watch lines: before each line of the program's own files it reads how many calls of each kind there were, so that the
-n-th allocation, launch, copy or message has a line. With "sanitize" the sanitizer reports and does not raise, so that
+n-th allocation, launch, copy or message has a line. With "modules" it also writes what was imported. With "sanitize" the sanitizer reports and does not raise, so that
 one run shows all findings.
 """
 
@@ -185,6 +185,20 @@ def _count_calls() -> dict[str, int]:
     }
 
 
+def _libraries() -> list[str]:
+    """The modules of libraries that the process has imported, in the order in which their imports began.
+
+    Not if pytest has: it rewrites modules that it imports, and says so if they are imported already.
+    """
+    names = []
+    for name, module in {**sys.modules}.items():
+        spec = getattr(module, "__spec__", None)
+        origin = getattr(spec, "origin", None) or "<none>"
+        if getattr(spec, "name", None) == name and not is_own(origin) and not name.startswith("torch_openreg"):
+            names.append(name)
+    return [] if "pytest" in names else names
+
+
 def _resident() -> int:
     """The bytes of this process in RAM when they were most."""
     with open("/proc/self/status") as file:
@@ -239,6 +253,8 @@ def start() -> None:
             return
         places.settle()
         record = _record(counters, places, is_started)
+        if what == "modules":
+            record["modules"] = _libraries()
         if session is not None:
             from torch_openreg.openreg import sanitizer
 
