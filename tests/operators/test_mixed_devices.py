@@ -128,7 +128,9 @@ def call(f: NativeFunction, tensor_of: Callable[[str], Tensor]) -> None:
 
 
 def checked_operators() -> list[NativeFunction]:
-    checked = [f for f in functions() if f.device_check is not DeviceCheckType.NoCheck and route(f) == "kernel"]
+    """The operators with a wrapper that checks devices. PyTorch has none for a composition, such as lstm()."""
+    wrapped = [f for f in functions() if not f.has_composite_implicit_autograd_kernel]
+    checked = [f for f in wrapped if f.device_check is not DeviceCheckType.NoCheck and route(f) == "kernel"]
     return [f for f in checked if str(f.func.name) not in NOT_AS_THE_WRAPPER and len(tensor_arguments(f)) > 1]
 
 
