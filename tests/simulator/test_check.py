@@ -908,13 +908,21 @@ if os.environ["OPENREG_CHECK"].endswith(":sanitize") or "OPENREG_POISON" in os.e
 """
 
 
+# A shell starts programs in the background with SIGINT ignored, and what they start ignores it too.
+INTERRUPTIBLE = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("torch_openreg", run_name="__main__", alter_sys=True)
+"""
+
+
 @pytest.mark.slow
 def test_ctrl_c_ends_all_runs_that_are_under_way(tmp_path: Path) -> None:
     folder, begun = tmp_path / "project", tmp_path / "begun"
     for each in (folder, begun):
         each.mkdir()
     (folder / "program.py").write_text(SLEEPS)
-    command = (sys.executable, "-m", "torch_openreg", "check", "--jobs", "2", "program.py", begun)
+    command = (sys.executable, "-c", INTERRUPTIBLE, "check", "--jobs", "2", "program.py", begun)
     with open(tmp_path / "said", "w+") as said:
         program = programs.start(*command, cwd=folder, clean=True, stdout=said.fileno(), stderr=said.fileno())
         while len([*begun.iterdir()]) < 2:

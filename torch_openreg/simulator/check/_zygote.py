@@ -94,7 +94,7 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
 def next_program(connection: socket.socket, listener: socket.socket) -> dict[str, Any]:
     """Returns in a new process for each request.
 
-    Its parent writes the process id and the exit status to the third file: each is an INT.
+    The third file gets the process id when the process leads a group, and later its exit status: each is an INT.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes that wait for the programs
     sockets = [connection]
@@ -118,6 +118,7 @@ def next_program(connection: socket.socket, listener: socket.socket) -> dict[str
             program = os.fork()
             if program == 0:
                 os.setsid()  # a process group, which the client can end
+                os.write(status, INT.pack(os.getpid()))
                 os.dup2(output, 1)
                 os.dup2(errors, 2)
                 files = [fcntl.fcntl(file, fcntl.F_DUPFD, LOW_FILES) for file in others]
@@ -128,7 +129,6 @@ def next_program(connection: socket.socket, listener: socket.socket) -> dict[str
                 return request
             for file in (output, errors, *others):
                 os.close(file)
-            os.write(status, INT.pack(program))
             ended = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
             with contextlib.suppress(BrokenPipeError):  # the client waits no longer
                 os.write(status, INT.pack(ended))
